@@ -198,7 +198,7 @@ async fn what_was_under_way_at_a_takeover_is_delivered_again_with_its_key() {
     assert_eq!(way.in_state(State::Delivered).await, 0);
     // Its hold is over.
     let now = way.store.now().await.unwrap();
-    way.fixture.set_now(now + Duration::from_secs(55));
+    way.fixture.set_now(now + Duration::from_secs(60));
     let first = || -> Vec<String> {
         let seen = way.orchestrator.seen().into_iter();
         seen.filter(|request| request.headers["besom-key"] == "0").map(|r| r.key).collect()

@@ -82,7 +82,8 @@ pub enum Command {
     RetryDead(DeadSelector),
     /// Discard dead letters: the items are not planned again until their version changes.
     DiscardDead(DeadSelector),
-    /// Deliver messages again that were given up, with a fresh attempt count.
+    /// Deliver messages again that were given up, with a fresh attempt count, and make those due that wait for their
+    /// next attempt.
     RetryMessages(MessageSelector),
     /// Give up messages that wait for delivery, so that those behind them are delivered.
     DiscardMessages(MessageSelector),
@@ -331,8 +332,8 @@ impl MessageSelector {
             ),
         };
         format!(
-            "{self}: no message matches among those that were given up{of}; list them with \
-             `besom outbox ls --state given-up`{fix}"
+            "{self}: no message matches among those that wait for their next attempt, and those that were \
+             given up{of}; list them with `besom outbox ls --state given-up`{fix}"
         )
     }
 

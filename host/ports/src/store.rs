@@ -509,8 +509,8 @@ pub enum CommandEffect {
     /// Their versions are not planned again. The command is refused as for
     /// [`CommandEffect::RetryDead`] if the number of matching letters differs.
     DiscardDead(DeadSelector),
-    /// Makes messages pending again that were given up, due immediately and with fresh attempts; the last
-    /// error is kept. A message that was followed by a later one of the same task, tenant, topic
+    /// Makes messages due that wait for their next attempt: of each sequence the first counts as one. Makes messages
+    /// pending again that were given up, due immediately and with fresh attempts; the last error is kept. A message that was followed by a later one of the same task, tenant, topic
     /// and key is left as it is, because its receiver already has newer information.
     RetryMessages(MessageSelector),
     /// Gives up pending messages, with [`DISCARDED`] as their error. Attempts under way are not

@@ -36,8 +36,8 @@ pub enum Verb {
         /// Number of the message.
         id: u64,
     },
-    /// Retry messages that were given up, immediately and with the attempt counter reset. A message
-    /// is superseded, and not retried, if a later one of the same topic, tenant and key was delivered or is
+    /// Retry messages that wait for their next attempt, immediately, and messages that were given up, with the attempt
+    /// counter reset as well. A message is superseded, and not retried, if a later one of the same topic, tenant and key was delivered or is
     /// being tried.
     Retry {
         /// Numbers of the messages.
@@ -45,7 +45,7 @@ pub enum Verb {
         /// Only messages of this topic.
         #[arg(long)]
         topic: Option<String>,
-        /// Select all messages that were given up.
+        /// Select all messages that wait or were given up.
         #[arg(long)]
         all: bool,
         /// Retry superseded messages as well. Their receiver gets them after later ones.
@@ -149,7 +149,7 @@ impl Verb {
                 let selector = MessageSelector { force, ..chosen(ids, topic, all)? };
                 let command = Command::RetryMessages(selector.clone());
                 asking.check(&command)?;
-                if !exists(&*store, &selector, State::GivenUp).await? {
+                if !exists(&*store, &selector, |state| state != State::Delivered).await? {
                     return Err(Failure::Failed(selector.mismatch()));
                 }
                 if let Some(topic) =
@@ -167,7 +167,7 @@ impl Verb {
                 let selector = one_of(ids, topic)?;
                 let command = Command::DiscardMessages(selector.clone());
                 asking.check(&command)?;
-                if !exists(&*store, &selector, State::Pending).await? {
+                if !exists(&*store, &selector, |state| state == State::Pending).await? {
                     return Err(Failure::Failed(selector.none_pending()));
                 }
                 asking.run(global, &*store, &command).await
@@ -177,13 +177,17 @@ impl Verb {
 }
 
 /// Whether one of the numbers is a message in that state. Without numbers, the leader decides.
-async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result<bool, Failure> {
+async fn exists(
+    store: &dyn Store,
+    of: &MessageSelector,
+    is_wanted: impl Fn(State) -> bool,
+) -> Result<bool, Failure> {
     if of.ids.is_empty() {
         return Ok(true);
     }
     for id in &of.ids {
         let query = MessageQuery { id: Some(*id), limit: 1, ..MessageQuery::default() };
-        if store.messages(&query).await?.iter().any(|message| message.delivery.state == state) {
+        if store.messages(&query).await?.iter().any(|message| is_wanted(message.delivery.state)) {
             return Ok(true);
         }
     }

@@ -75,7 +75,8 @@ fn show(case: &str, bare: f64, relay: Option<f64>, ours: Sent) {
         .with("ratio", ours.per_s / bare)
         .with("cpu_us_per_message", ours.cpu_us);
     if let Some(relay) = relay {
-        figures = figures.with("relay_messages_per_s", relay).with("relay_ratio", ours.per_s / relay);
+        figures =
+            figures.with("relay_messages_per_s", relay).with("relay_ratio", ours.per_s / relay);
     }
     figures.show();
 }

@@ -195,6 +195,7 @@ macro_rules! store_conformance {
                 what_is_given_up_makes_way,
                 topics_say_how_many_messages_wait,
                 topics_say_what_was_given_up,
+                what_waits_for_its_next_attempt_can_be_tried_now,
                 what_no_later_message_has_overtaken_is_tried_again,
                 what_is_discarded_makes_way,
                 what_is_discarded_in_the_middle_leaves_the_order,

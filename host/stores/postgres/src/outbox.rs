@@ -192,7 +192,7 @@ async fn take(
         "WITH due AS ({DUE}),
            first AS MATERIALIZED (SELECT s.sequence, f.id, f.no
              FROM due s LEFT JOIN {FIRST} f ON true),
-           hidden AS (UPDATE @.outbox_sequence s SET head = first.no, due = $4
+           hidden AS (UPDATE @.outbox_sequence s SET head = first.no, due = $4, turn = 0
              FROM first WHERE s.sequence = first.sequence AND first.no IS NOT NULL),
            taken AS (UPDATE @.outbox t SET attempts = greatest(t.attempts, 0) + 1
              FROM first WHERE t.id = first.id AND {PENDING}
@@ -332,11 +332,20 @@ fn superseded() -> String {
     )
 }
 
-/// Makes messages pending again that were given up.
+/// Makes messages due that wait for their next attempt, and messages pending again that were given up.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
+    let pending = format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}");
     let (of, superseded) = (format!("o.given_up_at IS NOT NULL AND {SELECTED}"), superseded());
-    let locked = lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
+    let any = format!("({pending}) OR ({of})");
+    let locked = lock(tx, &any, params![ids.clone(), topic.clone()]).await?;
+    let sql = format!(
+        "UPDATE @.outbox_sequence SET due = $3 WHERE sequence = ANY($4::text[])
+           AND head IS NOT NULL AND due > $3 AND turn > 0
+           AND sequence IN (SELECT o.sequence FROM @.outbox o WHERE {pending})"
+    );
+    let asked = params![ids.clone(), topic.clone(), tx.now.0, locked.clone()];
+    let due = tx.execute(&sql, asked).await?;
     let sql = format!(
         "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
@@ -349,7 +358,7 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
          SELECT count(*) FROM again"
     );
     let again = tx.query(&sql, params![ids, topic, tx.now.0, locked, selector.force]).await?;
-    Ok(only::<i64>(&again)?.unsigned_abs())
+    Ok(due + only::<i64>(&again)?.unsigned_abs())
 }
 
 /// Gives up pending messages.
@@ -393,7 +402,7 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
                    attempts = attempts - CASE WHEN $10 THEN 1 ELSE 0 END
                  WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL
                  RETURNING sequence),
-                 due AS (UPDATE @.outbox_sequence s SET due = $5 FROM o
+                 due AS (UPDATE @.outbox_sequence s SET due = $5, turn = $1 FROM o
                    WHERE s.sequence = o.sequence AND $5::int8 IS NOT NULL)
                  SELECT sequence FROM o",
                 params![

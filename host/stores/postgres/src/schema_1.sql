@@ -397,7 +397,7 @@ CREATE TABLE @.outbox_sequence (
     entered bigint NOT NULL DEFAULT 0,     -- the highest number that the product gave
     head bigint,                           -- no message before this number is pending; NULL: none is
     due bigint NOT NULL DEFAULT 0,         -- when the first pending message is sent next
-    turn bigint NOT NULL DEFAULT 0         -- orders those that are due since the same moment
+    turn bigint NOT NULL DEFAULT 0         -- orders those that are due since the same moment; 0: the first is being sent
 ) WITH (fillfactor = 70);
 CREATE INDEX outbox_due ON @.outbox_sequence (topic, due, turn) WHERE head IS NOT NULL;
 

@@ -266,7 +266,7 @@ fn take(
     let until = (tx.now + hold).0;
     let mut all = true;
     let mut hide = tx.conn.prepare_cached(
-        "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
+        "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = 0
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
     )?;
     let mut take = tx.conn.prepare_cached(&format!(
@@ -360,10 +360,10 @@ fn end(tx: &Tx<'_>, attempts: &[Attempt]) -> Job<()> {
         let [topic, key, tenant] = sequence;
         tx.conn
             .prepare_cached(
-                "UPDATE besom_outbox_sequence SET due = ?4
+                "UPDATE besom_outbox_sequence SET due = ?4, turn = ?5
                  WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
             )?
-            .execute(params![topic, key, tenant, next])?;
+            .execute(params![topic, key, tenant, next, *id as i64])?;
     }
     Ok(())
 }
@@ -463,9 +463,20 @@ fn superseded() -> String {
     )
 }
 
-/// Makes messages pending again that were given up.
+/// Makes messages due that wait for their next attempt, and messages pending again that were given up.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    let due = tx
+        .conn
+        .prepare_cached(
+            "UPDATE besom_outbox_sequence SET due = ?3
+             WHERE head IS NOT NULL AND due > ?3 AND turn > 0 AND (?2 IS NULL OR topic = ?2)
+               AND (?1 IS NULL OR (topic, key, tenant) IN (SELECT topic, key, tenant FROM besom_outbox
+                 WHERE id IN (SELECT value FROM json_each(?1))
+                   AND delivered_at IS NULL AND given_up_at IS NULL))",
+        )?
+        .execute(params![ids, topic, tx.now.0])?;
     let superseded = superseded();
     let mut again = tx.conn.prepare_cached(&format!(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0,
@@ -476,19 +487,18 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
            AND (?1 IS NOT NULL OR o.error IS NOT '{DISCARDED}') AND (?3 OR NOT {superseded})
          RETURNING topic, key, tenant, no, id"
     ))?;
-    let ids = ids.map(|ids| json(&ids)).transpose()?;
     let again = again.query_map(params![ids, topic, selector.force], |r| {
         Ok((sequence(r)?, r.get::<_, i64>(3)?, r.get::<_, i64>(4)?))
     })?;
     let again = again.collect::<Result<Vec<_>, _>>()?;
-    let mut due = tx.conn.prepare_cached(
+    let mut first = tx.conn.prepare_cached(
         "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = ?6
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND (head IS NULL OR head > ?4)",
     )?;
     for ([topic, key, tenant], no, id) in &again {
-        due.execute(params![topic, key, tenant, no, tx.now.0, id])?;
+        first.execute(params![topic, key, tenant, no, tx.now.0, id])?;
     }
-    Ok(again.len() as u64)
+    Ok((due + again.len()) as u64)
 }
 
 /// Gives up pending messages.

@@ -358,7 +358,7 @@ CREATE TABLE besom_outbox_sequence (
     entered INTEGER NOT NULL DEFAULT 0,    -- the highest number that the product gave
     head INTEGER,                          -- no message before this number is pending; NULL: none is
     due INTEGER NOT NULL DEFAULT 0,        -- when the first pending message is sent next
-    turn INTEGER NOT NULL DEFAULT 0,       -- orders those that are due since the same moment
+    turn INTEGER NOT NULL DEFAULT 0,       -- orders those that are due since the same moment; 0: the first is being sent
     PRIMARY KEY (topic, key, tenant)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX besom_outbox_due ON besom_outbox_sequence (topic, due, turn) WHERE head IS NOT NULL;

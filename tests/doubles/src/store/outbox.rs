@@ -42,6 +42,8 @@ pub struct Message {
     pub(super) at: Time,
     pub(super) attempts: u32,
     pub(super) next_at: Time,
+    /// Whether an attempt is under way.
+    pub(super) is_claimed: bool,
     pub(super) error: Option<String>,
     pub(super) stage: Stage,
     pub(super) reply: Option<Reply>,
@@ -157,6 +159,7 @@ impl State {
             at: origin.now,
             attempts: 0,
             next_at: if waits { Time::EPOCH } else { origin.now },
+            is_claimed: false,
             error: None,
             stage: Stage::Pending,
             reply: None,
@@ -273,6 +276,7 @@ impl State {
                 }
                 message.attempts += 1;
                 message.next_at = now + claim.hold;
+                message.is_claimed = true;
                 claimed.push(message.claimed(message.attempts));
             }
         }
@@ -321,13 +325,27 @@ impl State {
             .filter(|m| !selector.ids.is_empty() || m.error.as_deref() != Some(store::DISCARDED))
             .map(|m| m.id)
             .collect();
+        // The first of each sequence of which one is chosen.
+        let mut first: BTreeMap<_, (&Message, bool)> = BTreeMap::new();
+        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
+            let (_, chosen) = first.entry(message.stream()).or_insert((message, false));
+            *chosen |= message.is_chosen(selector);
+        }
+        let due: BTreeSet<u64> = first
+            .into_values()
+            .filter(|(first, chosen)| *chosen && first.next_at > now && !first.is_claimed)
+            .map(|(first, _)| first.id)
+            .collect();
         for message in Arc::make_mut(&mut self.outbox) {
+            if due.contains(&message.id) {
+                message.next_at = now;
+            }
             if again.contains(&message.id) {
                 (message.stage, message.attempts, message.next_at) = (Stage::Pending, 0, now);
                 (message.reply, message.ended_at) = (None, None);
             }
         }
-        again.len() as u64
+        (due.len() + again.len()) as u64
     }
 
     /// See [`store::CommandEffect::DiscardMessages`].
@@ -352,6 +370,7 @@ impl State {
             if message.stage != Stage::Pending {
                 continue;
             }
+            message.is_claimed = false;
             match end {
                 End::Delivered(reply) => {
                     (message.stage, message.error) = (Stage::Delivered, None);

@@ -381,6 +381,36 @@ pub async fn topics_say_how_many_messages_wait(world: &mut World) {
     assert_eq!(waiting(world, 9, 9).await, [of("t", 2, world.now), of("v", 1, world.now)]);
 }
 
+/// An operator who knows that a receiver is back does not wait for the pauses.
+pub async fn what_waits_for_its_next_attempt_can_be_tried_now(world: &mut World) {
+    emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
+    let again = || End::Again { after: MINUTE * 10, error: "away".into() };
+    let mut ids = Vec::new();
+    for topic in ["t", "u"] {
+        for message in claim(world, topic, 9).await {
+            ids.push(message.id);
+            end(world, &message, again()).await;
+        }
+    }
+    assert_eq!(retried(world, &[ids[0] + 1], None).await, 1, "the second of its key");
+    let claimed = claim(world, "t", 9).await;
+    assert_eq!((payloads(&claimed), claimed[0].attempt), (vec!["a1"], 2));
+    end(world, &claimed[0], again()).await;
+    assert_eq!(retried(world, &[], Some("t")).await, 2);
+    let claimed = claim(world, "t", 9).await;
+    let mut found = payloads(&claimed);
+    found.sort_unstable();
+    assert_eq!(found, ["a1", "b1"]);
+    assert!(claim(world, "u", 9).await.is_empty());
+    for message in &claimed {
+        delivered(world, message).await;
+    }
+    assert_eq!(payloads(&claim(world, "t", 9).await), ["a2"]);
+    assert_eq!(retried(world, &[], None).await, 1, "what is being tried is left alone");
+    assert_eq!(payloads(&claim(world, "u", 9).await), ["u1"]);
+    world.balanced().await;
+}
+
 /// Topics name what was given up until it is delivered or discarded, or a later message has superseded it.
 pub async fn topics_say_what_was_given_up(world: &mut World) {
     let given_up = async |world: &World| {
