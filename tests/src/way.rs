@@ -11,7 +11,7 @@ use besom_config::{Config, Overrides, RawConfig};
 use besom_core::delivery::{Settings, State};
 use besom_core::ids::{FencingToken, Incarnation, Tenant};
 use besom_core::proposal::Change;
-use besom_engine::host::deliver::{Delivery, ToBroker, deliver};
+use besom_engine::host::deliver::{Delivery, Stopping, ToBroker, deliver};
 use besom_engine::host::feed::{Bounds, Feed};
 use besom_ports::courier::Broker;
 use besom_ports::store::{Command, CommandEffect, Message, MessageQuery, MessageSelector, Store};
@@ -78,7 +78,8 @@ impl Way {
         let (leading, leads) = watch::channel(None);
         let feed = Feed::new(Arc::clone(&store), Vec::new(), Bounds::default());
         let delivery = Delivery { courier, settings, brokers, feed };
-        tokio::spawn(deliver(Arc::clone(&store), delivery, Arc::default(), leads));
+        let stopping = Stopping { asked: watch::channel(false).1, done: watch::channel(false).0 };
+        tokio::spawn(deliver(Arc::clone(&store), delivery, Arc::default(), leads, stopping));
         Way { store, leading, fixture }
     }
 

@@ -11,7 +11,7 @@ use besom_config::{Config, Overrides, RawConfig};
 use besom_core::delivery::{Settings, State};
 use besom_core::ids::{FencingToken, Incarnation};
 use besom_core::proposal::Change;
-use besom_engine::host::deliver::{Delivery, deliver};
+use besom_engine::host::deliver::{Delivery, Stopping, deliver};
 use besom_engine::host::feed::{Bounds, Feed, Refused};
 use besom_engine::host::health::Health;
 use besom_ports::store::{Entered, MessageQuery, Offered, Store};
@@ -34,6 +34,8 @@ struct Way {
     leading: watch::Sender<Option<FencingToken>>,
     fixture: Memory,
     feed: Arc<Feed>,
+    stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
 }
 
 impl Way {
@@ -67,13 +69,16 @@ impl Way {
         };
         let feed = Feed::new(Arc::clone(&store), fed, bounds);
         let (leading, leads) = watch::channel(None);
+        let (stop, asked) = watch::channel(false);
+        let (done, stopped) = watch::channel(false);
         tokio::spawn(deliver(
             Arc::clone(&store),
             Delivery { courier, settings, brokers: Vec::new(), feed: Arc::clone(&feed) },
             Arc::default(),
             leads,
+            Stopping { asked, done },
         ));
-        Way { store, orchestrator, leading, fixture, feed }
+        Way { store, orchestrator, leading, fixture, feed, stop, stopped }
     }
 
     async fn lead(&self, term: u64) {
@@ -208,6 +213,27 @@ async fn what_was_under_way_at_a_takeover_is_delivered_again_with_its_key() {
     until("it is delivered", async || way.in_state(State::Delivered).await >= 1).await;
 }
 
+/// An orderly stop repeats nothing: what is under way is finished, and its result recorded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_finishes_its_requests_and_begins_no_other() {
+    let mut way = Way::new("concurrency = 1").await;
+    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    way.orchestrator.answer(move |_, _| {
+        wait.lock().unwrap().recv().unwrap();
+        Reply::ok("")
+    });
+    way.emit(0..3).await;
+    way.lead(1).await;
+    until("one is under way", async || way.orchestrator.seen().len() == 1).await;
+    way.stop.send_replace(true);
+    assert!(!*way.stopped.borrow(), "its answer is awaited");
+    answer.send(()).unwrap();
+    way.stopped.wait_for(|done| *done).await.unwrap();
+    assert_eq!(way.in_state(State::Delivered).await, 1);
+    assert_eq!(way.orchestrator.seen().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_is_an_event_in_either_mode() {
     let way = Way::new("schema = \"urn:example\"").await;
@@ -299,7 +325,9 @@ async fn a_row_that_cannot_be_moved_holds_up_its_topic_alone_and_is_told() {
     let delivery = Delivery { courier, settings, brokers: Vec::new(), feed };
     let (leading, leads) = watch::channel(None);
     let health: Arc<Health> = Arc::default();
-    tokio::spawn(deliver(store.clone(), delivery, health.clone(), leads));
+    let (_stop, asked) = watch::channel(false);
+    let stopping = Stopping { asked, done: watch::channel(false).0 };
+    tokio::spawn(deliver(store.clone(), delivery, health.clone(), leads, stopping));
     let fence = fence(1);
     store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
     insert("t");

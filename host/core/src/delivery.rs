@@ -221,6 +221,7 @@ pub struct Machine {
     waiting: BTreeMap<String, Wait>,
     /// The topics whose receivers have only failed since a time.
     outages: BTreeMap<String, Outage>,
+    stops: bool,
     fenced: bool,
 }
 
@@ -242,6 +243,7 @@ impl Machine {
             unsent: BTreeMap::new(),
             waiting: BTreeMap::new(),
             outages: BTreeMap::new(),
+            stops: false,
             fenced: false,
         }
     }
@@ -249,6 +251,24 @@ impl Machine {
     /// Whether another node leads: nothing new is begun.
     pub fn is_fenced(&self) -> bool {
         self.fenced
+    }
+
+    /// Looks for messages in the next step: there are new ones.
+    pub fn look(&mut self, now: Mono) {
+        self.look_at = self.look_at.min(now);
+    }
+
+    /// Begins nothing new from the next step on: the results of what is under way are recorded.
+    pub fn stop(&mut self) {
+        self.stops = true;
+    }
+
+    /// Whether there is nothing left to do: another node leads, or it was stopped, and every result is recorded.
+    pub fn is_over(&self) -> bool {
+        let unrecorded = !self.ended.is_empty() || !self.noting.is_empty();
+        let idle =
+            self.sending.is_empty() && self.ready.is_empty() && !unrecorded && !self.claiming;
+        self.fenced || self.stops && idle
     }
 
     /// The latest time of the next step; none: only an answer can change anything.
@@ -393,13 +413,14 @@ impl Machine {
         }
     }
 
-    /// Ends the claims of messages that cannot be sent now: their topic waits, or no place has become free in time.
+    /// Ends the claims of messages that cannot be sent now: their topic waits, no place has become free in time, or
+    /// delivery stops.
     fn give_back(&mut self, now: Mono) {
-        let (waiting, ended) = (&self.waiting, &mut self.ended);
+        let (waiting, ended, stops) = (&self.waiting, &mut self.ended, self.stops);
         self.ready.retain(|topic, ready| {
             let wait = waiting.get(topic);
             while let Some(first) = ready.front() {
-                if wait.is_none() && now.since(first.since) < PLACE_WAIT_MAX {
+                if wait.is_none() && !stops && now.since(first.since) < PLACE_WAIT_MAX {
                     break;
                 }
                 let (id, attempt) = (first.message.id, first.message.attempt);
@@ -468,6 +489,9 @@ impl Machine {
         let most = self.settings.concurrency.saturating_mul(1 + AHEAD);
         let mut left = most.saturating_sub(claimed);
         let mut room = Vec::new();
+        if self.stops {
+            return room;
+        }
         for (topic, rules) in self.in_turn().filter(|(topic, _)| !self.waiting.contains_key(*topic))
         {
             let ahead = if self.quick.contains(topic) { AHEAD } else { 0 };

@@ -263,6 +263,8 @@ pub struct Node {
     burial: Burial,
     loaded: bool,
     load_at: Option<Mono>,
+    /// Whether messages are being delivered.
+    delivering: bool,
     prune_at: Mono,
     /// When all stored state that is cached in memory is read again.
     reread_at: Mono,
@@ -302,6 +304,7 @@ impl Node {
             burial: Burial::default(),
             loaded: false,
             load_at: None,
+            delivering: false,
             prune_at: now.mono + settings.prune_every,
             reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
@@ -361,6 +364,16 @@ impl Node {
     /// The executor, for inspection.
     pub fn executor(&self) -> &Executor {
         &self.executor
+    }
+
+    /// Whether messages are being delivered, which a stopping or resigning node waits for.
+    pub fn set_delivering(&mut self, delivering: bool) {
+        self.delivering = delivering;
+    }
+
+    /// Whether the node only finishes what is under way, to stop or to resign.
+    pub fn finishes_work(&self) -> bool {
+        self.phase != Phase::Running || self.resignation.is_asked()
     }
 
     /// How long the shell may sleep if no answer arrives; `None`: until an answer arrives.
@@ -865,7 +878,7 @@ impl Node {
             return;
         }
         // In a cluster, execution does not depend on the leadership.
-        let finished = self.holdings.is_some() || self.executor.is_idle();
+        let finished = (self.holdings.is_some() || self.executor.is_idle()) && !self.delivering;
         let stand_again = now.mono + self.settings.timing.renew;
         if let Some(event) = self.resignation.step(now.mono, finished, stand_again) {
             let mut elected = Vec::new();
@@ -911,7 +924,7 @@ impl Node {
 
     fn drain(&mut self, now: Now, out: &mut Vec<Command>) {
         if let Phase::Draining { until } = self.phase
-            && (now.mono >= until || self.executor.is_idle())
+            && (now.mono >= until || self.executor.is_idle() && !self.delivering)
         {
             self.phase = Phase::Resigning;
             let mut elected = Vec::new();

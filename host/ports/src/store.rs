@@ -957,6 +957,8 @@ pub struct OutboxTopic {
     pub waiting: u64,
     /// When the first of them was committed.
     pub oldest: Option<Time>,
+    /// The error of its last attempt.
+    pub waiting_error: Option<String>,
     /// How many of the latest [`GIVEN_UP_READ_MAX`] messages that were given up can be retried: those that were not
     /// discarded, and that no later message has superseded.
     pub given_up: u64,

@@ -314,7 +314,7 @@ impl Found {
             let (name, many) = (&topic.name, topic.count_given_up());
             let text = format!("topic {name}: {many} given up, the latest {} ago", self.since(at));
             self.add(Urgency::Alarm, Subject::Leader, text);
-            if let Some(error) = &topic.error {
+            if let Some(error) = &topic.given_up_error {
                 self.because(error.clone());
             }
         }
@@ -328,6 +328,9 @@ impl Found {
             let text =
                 format!("topic {name}: the oldest of {many} messages has waited {}", span(waits));
             self.add(Urgency::Warning, Subject::Leader, text);
+            if let Some(error) = &topic.waiting_error {
+                self.because(error.clone());
+            }
         } else {
             let text = format!("topic {name}: {many} messages wait, and it has no route");
             self.add(Urgency::Notice, Subject::Config, text);

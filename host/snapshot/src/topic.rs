@@ -13,6 +13,9 @@ pub struct Topic {
     /// Since when the oldest of them waits; none: none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Time>,
+    /// The error of the last attempt of the oldest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_error: Option<String>,
     /// How many of the latest messages that were given up can be retried, at most [`Topic::GIVEN_UP_MAX`]: those that
     /// were not discarded, and that no later message of their key has superseded.
     #[serde(default)]
@@ -22,7 +25,7 @@ pub struct Topic {
     pub given_up_at: Option<Time>,
     /// Why it was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub given_up_error: Option<String>,
     /// Whether the configuration says where they are sent.
     pub has_route: bool,
 }

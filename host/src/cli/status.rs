@@ -753,11 +753,12 @@ fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
     let mut table = Table::new(&["TOPIC", ">WAITING", "OLDEST", ">GIVEN UP", "NOTE"], "");
     let mut given_up = String::new();
     for Printed(topic) in topics {
-        let note = match topic.has_route {
-            true => "",
-            false => "no route: Besom does not deliver them",
+        let note = match (topic.has_route, &topic.waiting_error) {
+            (false, _) => "no route: Besom does not deliver them".to_owned(),
+            (true, Some(error)) => printable(error).to_string(),
+            (true, None) => String::new(),
         };
-        if let Some((at, error)) = topic.given_up_at.zip(topic.error.as_deref()) {
+        if let Some((at, error)) = topic.given_up_at.zip(topic.given_up_error.as_deref()) {
             given_up.push_str(&format!(
                 "topic {}: the latest message was given up {}: {}\n",
                 topic.name,
@@ -770,7 +771,7 @@ fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
             topic.count(),
             output::text(topic.oldest.map(|at| Stamp(at).beside(now))),
             topic.count_given_up(),
-            note.to_owned(),
+            note,
         ]);
     }
     if !given_up.is_empty() {

@@ -124,6 +124,7 @@ pub struct Machine {
     failures: u32,
     /// Maximum number of messages in the next batch.
     most: usize,
+    stops: bool,
     fenced: bool,
 }
 
@@ -145,6 +146,7 @@ impl Machine {
             send_at: now,
             note_at: now,
             failures: 0,
+            stops: false,
             fenced: false,
         }
     }
@@ -152,6 +154,22 @@ impl Machine {
     /// Whether another node leads: nothing new is begun.
     pub fn is_fenced(&self) -> bool {
         self.fenced
+    }
+
+    /// Looks for messages in the next step: there are new ones.
+    pub fn look(&mut self, now: Mono) {
+        self.look_at = self.look_at.min(now);
+    }
+
+    /// Begins nothing new from the next step on: the results of what is under way are recorded.
+    pub fn stop(&mut self) {
+        self.stops = true;
+    }
+
+    /// Whether there is nothing left to do: another node leads, or it was stopped, and every result is recorded.
+    pub fn is_over(&self) -> bool {
+        let unrecorded = !self.ended.is_empty() || !self.noting.is_empty();
+        self.fenced || self.stops && self.sending.is_empty() && !unrecorded
     }
 
     /// The latest time of the next step; none: only an answer can change anything.
@@ -220,7 +238,7 @@ impl Machine {
     }
 
     fn may_send(&self) -> bool {
-        self.sending.is_empty() && !self.ahead.is_empty()
+        !self.stops && self.sending.is_empty() && !self.ahead.is_empty()
     }
 
     fn may_read(&self) -> bool {
@@ -231,7 +249,7 @@ impl Machine {
         }
         let under_way = self.sending.len() + self.ended.len() + self.noting.len();
         let room = (self.rules.batch as usize).saturating_mul(BATCHES_MAX - 1);
-        !self.reading && self.ahead.is_empty() && under_way <= room
+        !self.stops && !self.reading && self.ahead.is_empty() && under_way <= room
     }
 
     fn known(&self) -> Vec<u64> {

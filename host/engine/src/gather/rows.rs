@@ -17,11 +17,12 @@ pub fn topics(routes: &BTreeSet<String>, stored: Vec<OutboxTopic>) -> Vec<Topic>
         |name: &String| Topic { name: name.clone(), has_route: true, ..Topic::default() };
     let mut topics: BTreeMap<String, Topic> =
         routes.iter().map(|name| (name.clone(), of_route(name))).collect();
-    for OutboxTopic { topic, waiting, oldest, given_up, last_given_up } in stored {
+    for OutboxTopic { topic, waiting, oldest, waiting_error, given_up, last_given_up } in stored {
         let found =
             topics.entry(topic.clone()).or_insert(Topic { name: topic, ..Topic::default() });
         (found.waiting, found.oldest, found.given_up) = (waiting, oldest, given_up);
-        (found.given_up_at, found.error) = last_given_up.unzip();
+        (found.given_up_at, found.given_up_error) = last_given_up.unzip();
+        found.waiting_error = waiting_error;
     }
     topics.into_values().collect()
 }

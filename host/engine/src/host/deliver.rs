@@ -13,6 +13,7 @@ use besom_core::delivery::{
     Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Sequence, Settings, broker,
 };
 use besom_core::ids::FencingToken;
+use besom_core::time::Mono;
 use besom_snapshot::Cause;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -26,6 +27,8 @@ use super::health::Health;
 use besom_ports::courier::{Broker, Courier};
 use besom_ports::store::{self, Store};
 
+/// A message that fails holds a part of its topic if another one was delivered within this time.
+const OTHERS_MAX: Duration = Duration::from_secs(60);
 /// The pause before delivery is restarted after a bug.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time without any event before the machine is stepped anyway.
@@ -55,6 +58,15 @@ pub struct ToBroker {
     pub broker: Arc<dyn Broker>,
 }
 
+/// What tells delivery to stop, and what delivery tells then.
+#[derive(Debug)]
+pub struct Stopping {
+    /// Whether it begins nothing new. Attempts under way are finished.
+    pub asked: watch::Receiver<bool>,
+    /// Whether it has finished since this node leads.
+    pub done: watch::Sender<bool>,
+}
+
 /// Delivers while this node leads, until `fence` is closed. Attempts under way are dropped when the
 /// leadership ends; the next leader repeats them with the same idempotency key.
 pub async fn deliver(
@@ -62,17 +74,20 @@ pub async fn deliver(
     delivery: Delivery,
     health: Arc<Health>,
     mut fence: watch::Receiver<Option<FencingToken>>,
+    stopping: Stopping,
 ) {
     loop {
         let Ok(leading) = fence.wait_for(Option::is_some).await.map(|fence| fence.clone()) else {
             return;
         };
         let Some(leading) = leading else { continue };
+        stopping.done.send_replace(false);
         tokio::select! {
-            () = until_fenced(&store, &delivery, &health, &leading) => {}
+            () = until_fenced(&store, &delivery, &health, &leading, &stopping.asked) => {}
             // Attempts under way are dropped here.
             _ = fence.wait_for(|now| now.as_ref() != Some(&leading)) => {}
         }
+        stopping.done.send_replace(true);
         // If another node leads, this node's election discovers it as well.
         if fence.wait_for(|now| now.as_ref() != Some(&leading)).await.is_err() {
             return;
@@ -80,22 +95,39 @@ pub async fn deliver(
     }
 }
 
-/// Delivers under one fence until the store rejects it.
+/// Delivers under one fence until the store rejects it, or until it was asked to stop and all has ended.
 async fn until_fenced(
     store: &Arc<dyn Store>,
     delivery: &Delivery,
     health: &Health,
     fence: &FencingToken,
+    stop: &watch::Receiver<bool>,
 ) {
     let mut topics: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
     if !delivery.settings.topics.is_empty() {
-        topics.push(Box::pin(again(move || lead(store, delivery, health, fence))));
+        topics.push(Box::pin(again(move || lead(store, delivery, health, fence, stop.clone()))));
     }
     for to in &delivery.brokers {
-        topics.push(Box::pin(again(move || publish(store, to, health, fence))));
+        topics.push(Box::pin(again(move || {
+            let (stop, news) = (stop.clone(), delivery.feed.news());
+            publish(store, to, health, fence, (stop, news))
+        })));
     }
-    topics.push(Box::pin(delivery.feed.collect(fence, health)));
+    topics.push(Box::pin(async {
+        let mut stop = stop.clone();
+        tokio::select! {
+            () = delivery.feed.collect(fence, health) => {}
+            () = asked(&mut stop) => {}
+        }
+    }));
     futures::future::join_all(topics).await;
+}
+
+/// Returns once delivery is asked to stop.
+async fn asked(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|asked| *asked).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Repeats a loop that a bug has ended. Its messages are delivered again.
@@ -111,14 +143,17 @@ async fn lead(
     delivery: &Delivery,
     health: &Health,
     fence: &FencingToken,
+    mut stop: watch::Receiver<bool>,
 ) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
+    let mut stops = false;
+    let mut news = delivery.feed.news();
     let mut receivers = Receivers::default();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());
     // Dropped with all its tasks when the leadership ends.
     let mut under_way: JoinSet<Event> = JoinSet::new();
     let mut event = Event::Tick;
-    while !machine.is_fenced() {
+    loop {
         let mut commands = Vec::new();
         machine.step(clock::mono(), event, &mut || random.random(), &mut commands);
         for command in commands {
@@ -132,7 +167,8 @@ async fn lead(
                     })
                 }
                 Command::Send(message) => {
-                    receivers.sent.insert(message.id, (message.topic.clone(), message.key.clone()));
+                    let sent = (message.topic.clone(), message.key.clone(), message.attempt);
+                    receivers.sent.insert(message.id, sent);
                     let key = idempotency_key(store.identity(), &message);
                     let courier = Arc::clone(&delivery.courier);
                     under_way.spawn(async move {
@@ -149,45 +185,74 @@ async fn lead(
                 }
             };
         }
+        if machine.is_over() {
+            return Ok(());
+        }
         let sleep = machine.deadline().map(|at| at.since(clock::mono()));
         event = tokio::select! {
             Some(done) = under_way.join_next() => done?,
             () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => Event::Tick,
+            Ok(()) = news.changed() => {
+                machine.look(clock::mono());
+                Event::Tick
+            }
+            () = asked(&mut stop), if !stops => {
+                stops = true;
+                machine.stop();
+                Event::Tick
+            }
         };
     }
-    Ok(())
 }
 
 /// What the receivers of HTTP say, by topic.
 #[derive(Default)]
 struct Receivers {
-    /// The topic and key of each message under way.
-    sent: BTreeMap<u64, (String, String)>,
-    /// The messages of each topic that have failed and are tried again.
-    failing: BTreeMap<String, BTreeSet<u64>>,
+    /// The topic and key of each message under way, and the attempt.
+    sent: BTreeMap<u64, (String, String, u32)>,
+    /// The topics of which messages have failed and are tried again.
+    failing: BTreeMap<String, Failing>,
+}
+
+/// The messages of a topic that have failed.
+#[derive(Default)]
+struct Failing {
+    ids: BTreeSet<u64>,
+    /// When another one was delivered since.
+    delivered: Option<Mono>,
 }
 
 impl Receivers {
     /// Records whether a receiver accepts messages, and names those that are given up. A result that
     /// could not be stored is recorded again, without effect.
     fn note(&mut self, attempt: &Attempt, health: &Health) {
-        let Some((topic, key)) = self.sent.remove(&attempt.id) else { return };
-        let what = format!("topic {topic}");
+        // The result of an earlier attempt may be recorded again, to end the pause after it.
+        let of = attempt.attempt;
+        if self.sent.get(&attempt.id).is_none_or(|(.., sent)| *sent != of) {
+            return;
+        }
+        let Some((topic, key, _)) = self.sent.remove(&attempt.id) else { return };
+        let (whole, part) = (format!("topic {topic}"), format!("a part of the topic {topic}"));
         let failing = self.failing.entry(topic.clone()).or_default();
+        let now = clock::mono();
         match &attempt.end {
             End::Again { after, error } => {
-                failing.insert(attempt.id);
+                failing.ids.insert(attempt.id);
+                let others = failing.delivered.is_some_and(|at| now.since(at) < OTHERS_MAX);
+                let (what, other) = if others { (&part, &whole) } else { (&whole, &part) };
                 let why = format!("{error}; the message is sent again");
-                health.hold_node_for(&what, (Cause::Broker, &why), *after);
+                health.free_node(other);
+                health.hold_node_for(what, (Cause::Broker, &why), *after);
                 return;
             }
             End::Unsent { after, error } => {
-                failing.insert(attempt.id);
+                failing.ids.insert(attempt.id);
                 let why = format!("{error}; its messages wait, and no attempt counts");
-                health.hold_node_for(&what, (Cause::Broker, &why), *after);
+                health.free_node(&part);
+                health.hold_node_for(&whole, (Cause::Broker, &why), *after);
                 return;
             }
-            End::Delivered(_) => {}
+            End::Delivered(_) => failing.delivered = Some(now),
             End::GivenUp { error, .. } => {
                 tracing::warn!(
                     topic,
@@ -198,10 +263,11 @@ impl Receivers {
                 health.gives_up();
             }
         }
-        failing.remove(&attempt.id);
-        if failing.is_empty() {
+        failing.ids.remove(&attempt.id);
+        if failing.ids.is_empty() {
             self.failing.remove(&topic);
-            health.free_node(&what);
+            health.free_node(&whole);
+            health.free_node(&part);
         }
     }
 }
@@ -212,12 +278,14 @@ async fn publish(
     to: &ToBroker,
     health: &Health,
     fence: &FencingToken,
+    (mut stop, mut news): (watch::Receiver<bool>, watch::Receiver<()>),
 ) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
+    let mut stops = false;
     let mut machine = broker::Machine::new(to.rules.clone(), clock::mono());
     let mut under_way: JoinSet<broker::Event> = JoinSet::new();
     let mut event = broker::Event::Tick;
-    while !machine.is_fenced() {
+    loop {
         let mut commands = Vec::new();
         machine.step(clock::mono(), event, &mut || random.random(), &mut commands);
         note_held(&to.topic, machine.held(), health);
@@ -249,16 +317,27 @@ async fn publish(
                 }
             };
         }
+        if machine.is_over() {
+            return Ok(());
+        }
         let sleep = machine.deadline().map(|at| at.since(clock::mono()));
         event = tokio::select! {
             Some(done) = under_way.join_next() => done?,
             () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => broker::Event::Tick,
+            Ok(()) = news.changed() => {
+                machine.look(clock::mono());
+                broker::Event::Tick
+            }
+            () = asked(&mut stop), if !stops => {
+                stops = true;
+                machine.stop();
+                broker::Event::Tick
+            }
         };
         if let broker::Event::Sent(fates) = &event {
             note_fates(&to.topic, fates, health);
         }
     }
-    Ok(())
 }
 
 /// Records whether a broker accepts messages.
@@ -349,15 +428,16 @@ mod tests {
     #[test]
     fn the_node_says_which_receiver_fails_and_how_much_is_given_up() {
         let (health, mut receivers) = (Health::default(), Receivers::default());
-        let mut end = |id, end: Option<End>| {
+        let mut nth = |id, attempt, end: Option<End>| {
             match end {
-                None => drop(receivers.sent.insert(id, ("t".into(), format!("k{id}")))),
-                Some(end) => receivers.note(&Attempt { id, attempt: 1, end }, &health),
+                None => drop(receivers.sent.insert(id, ("t".into(), format!("k{id}"), attempt))),
+                Some(end) => receivers.note(&Attempt { id, attempt, end }, &health),
             }
             let mut held: Vec<_> = health.held().into_iter().map(|h| (h.what, h.cause)).collect();
             held.sort();
             held
         };
+        let mut end = |id, end| nth(id, 1, end);
         let again = || Some(End::Again { after: Duration::from_secs(60), error: "503".into() });
         let holds = ("topic t".to_owned(), Cause::Broker);
         assert_eq!(end(1, None), []);
@@ -366,8 +446,17 @@ mod tests {
         end(2, None);
         assert_eq!(end(2, Some(End::Delivered(None))), std::slice::from_ref(&holds));
         end(1, None);
+        let part = ("a part of the topic t".to_owned(), Cause::Broker);
+        assert_eq!(end(1, again()), [part]);
+        end(1, None);
         let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
         assert_eq!(end(1, given_up), []);
+        // An earlier result that is recorded again, to end a pause, is not that of the attempt under way.
+        end(3, None);
+        assert_eq!(end(3, again()), [holds]);
+        nth(3, 2, None);
+        nth(3, 1, again());
+        assert_eq!(nth(3, 2, Some(End::Delivered(None))), []);
         assert_eq!(health.given_up(), 1);
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use besom_core::ids::{FencingToken, Tenant};
 use besom_ports::store::{self, Entered, Offered, Pending, Store};
 use besom_snapshot::Cause;
+use tokio::sync::watch;
 
 use super::health::Health;
 use super::quota;
@@ -64,12 +65,20 @@ pub struct Feed {
     bounds: Bounds,
     /// What was waiting of each topic and what was taken since, and until when that is used.
     measured: Mutex<BTreeMap<String, (Instant, Pending)>>,
+    /// Changes whenever messages have been stored in the outbox.
+    news: watch::Sender<()>,
 }
 
 impl Feed {
     /// Takes messages of these topics.
     pub fn new(store: Arc<dyn Store>, topics: Vec<String>, bounds: Bounds) -> Arc<Feed> {
-        Arc::new(Feed { store, topics, bounds, measured: Mutex::default() })
+        let news = watch::channel(()).0;
+        Arc::new(Feed { store, topics, bounds, measured: Mutex::default(), news })
+    }
+
+    /// Changes whenever this host has stored messages in the outbox.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     /// Whether any topic takes messages.
@@ -89,6 +98,9 @@ impl Feed {
             return Err(Refused::Full(why));
         }
         let entered = self.store.enter_messages(offered).await.map_err(Refused::Store)?;
+        if entered.iter().any(|one| matches!(one, Entered::Stored { .. })) {
+            self.news.send_replace(());
+        }
         if let Some((_, pending)) = self.measured().get_mut(topic) {
             for (one, entered) in offered.iter().zip(&entered) {
                 if matches!(entered, Entered::Stored { .. }) {
@@ -220,6 +232,7 @@ impl Feed {
         if moved > 0 {
             // What was moved is not known by topic.
             self.measured().clear();
+            self.news.send_replace(());
         }
         Ok(moved)
     }

@@ -140,9 +140,12 @@ pub async fn run(
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (leading, leads) = watch::channel(None);
+    let (stop_delivery, asked) = watch::channel(false);
+    let (done, mut delivered) = watch::channel(true);
     let delivering = ports.delivery.clone().map(|delivery| {
         let (store, health) = (ports.store.clone(), Arc::clone(&ports.health));
-        tokio::spawn(deliver::deliver(store, delivery, health, leads))
+        let stopping = deliver::Stopping { asked, done };
+        tokio::spawn(deliver::deliver(store, delivery, health, leads, stopping))
     });
     let (logging, logs) = watch::channel(());
     let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
@@ -166,7 +169,9 @@ pub async fn run(
             }
             _ => false,
         };
+        node.set_delivering(!*delivered.borrow_and_update());
         node.step(ports.clock.now(), event, &mut commands);
+        stop_delivery.send_replace(node.finishes_work());
         if is_committed && spare.has_grown() {
             let spare = Arc::clone(&spare);
             tokio::task::spawn_blocking(move || spare.give_back());
@@ -259,6 +264,7 @@ pub async fn run(
                 Event::Tick
             }
             Some(answer) = answers.recv() => answer,
+            Ok(()) = delivered.changed(), if delivering.is_some() => Event::Tick,
             asked = control.recv(), if control_open => match asked {
                 Some(Control::Reconfigure(new)) => {
                     digest = new.digest;

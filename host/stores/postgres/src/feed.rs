@@ -14,7 +14,7 @@ use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, params};
 use super::text::{escaped, tenant_text};
-use besom_ports::store::{Entered, FeedTopics, Offered, Result};
+use besom_ports::store::{Entered, Error, FeedTopics, Offered, Result};
 
 /// The sequence of a topic, a tenant and a key: as the column of `outbox` is generated.
 const SEQUENCE: &str = "md5($1::text || E'\\x02' || $2::text || E'\\x02' || $3::text)";
@@ -85,7 +85,8 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
                 Entered::Repeated
             }
             Judged::New(number) => {
-                *last += 1;
+                let full = || Error::Invalid(format!("the key {} has no number left", one.key));
+                *last = last.checked_add(1).ok_or_else(full)?;
                 *highest = number;
                 if *turn == 0 {
                     *turn = place as i64 + 1;

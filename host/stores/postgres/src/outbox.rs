@@ -38,10 +38,10 @@ const DUE: &str = "SELECT sequence, head FROM @.outbox_sequence
     WHERE topic = $1 AND head IS NOT NULL AND due <= $2
     ORDER BY due, turn LIMIT $3 FOR UPDATE SKIP LOCKED";
 
-/// The first pending message of the sequence `s` from its head on, to be joined.
+/// The first pending message of the sequence `s` from its head on, to be joined; see [`PENDING`].
 const FIRST: &str = "LATERAL (SELECT o.id, o.no FROM @.outbox o
     WHERE o.sequence = s.sequence AND o.no >= s.head
-      AND o.delivered_at IS NULL AND o.given_up_at IS NULL ORDER BY o.no LIMIT 1)";
+      AND coalesce(o.delivered_at, o.given_up_at) IS NULL ORDER BY o.no LIMIT 1)";
 
 /// Whether there is anything to claim; usually there is not.
 async fn any(session: &Session, clock: &Clock, claim: &Claim) -> Job<bool> {
@@ -176,7 +176,7 @@ fn firsts(rows: &[Row]) -> Job<Vec<String>> {
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// That a message `t`, which is found by its id, is pending. The words of the partial index would invite a plan
+/// That a message `t`, which is found by its id or in its sequence, is pending. The words of the partial index would invite a plan
 /// that goes through all pending messages for each of them, if the statistics are of a time with hardly any.
 const PENDING: &str = "coalesce(t.delivered_at, t.given_up_at) IS NULL";
 
@@ -194,7 +194,7 @@ async fn take(
              FROM due s LEFT JOIN {FIRST} f ON true),
            hidden AS (UPDATE @.outbox_sequence s SET head = first.no, due = $4, turn = 0
              FROM first WHERE s.sequence = first.sequence AND first.no IS NOT NULL),
-           taken AS (UPDATE @.outbox t SET attempts = greatest(t.attempts, 0) + 1
+           taken AS (UPDATE @.outbox t SET attempts = least(greatest(t.attempts, 0), 2147483646) + 1
              FROM first WHERE t.id = first.id AND {PENDING}
              RETURNING {CLAIMED})
          SELECT taken.* FROM first LEFT JOIN taken ON taken.id = first.id"
@@ -300,7 +300,7 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
         });
     }
     let sql = format!(
-        "UPDATE @.outbox t SET attempts = greatest(t.attempts, 0) + 1,
+        "UPDATE @.outbox t SET attempts = least(greatest(t.attempts, 0), 2147483646) + 1,
            delivered_at = CASE WHEN e.delivered THEN $5::int8 END,
            given_up_at = CASE WHEN e.given_up THEN $5::int8 END, error = e.error
          FROM unnest($1::int8[], $2::bool[], $3::bool[], $4::text[])
@@ -383,49 +383,51 @@ pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
 /// Records the results of attempts.
 async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
     let ids: Vec<i64> = attempts.iter().map(|attempt| attempt.id as i64).collect();
-    lock(tx, "o.id = ANY($1::int8[])", params![ids]).await?;
-    let mut sequences = Vec::new();
-    for Attempt { id, attempt, end } in attempts {
-        let (delivered, given_up, next, error, reply) = match end {
-            End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
+    lock(tx, "o.id = ANY($1::int8[])", params![ids.clone()]).await?;
+    let (mut numbers, mut delivered, mut given_up) = (vec![], vec![], vec![]);
+    let (mut next, mut errors, mut unsent) = (vec![], vec![], vec![]);
+    let (mut statuses, mut bodies, mut cuts) = (vec![], vec![], vec![]);
+    for Attempt { attempt, end, .. } in attempts {
+        let (again, error, reply) = match end {
+            End::Delivered(reply) => (None, None, reply.as_ref()),
             End::Again { after, error } | End::Unsent { after, error } => {
-                (None, None, Some((tx.now + *after).0), Some(error), None)
+                (Some((tx.now + *after).0), Some(error), None)
             }
-            End::GivenUp { error, reply } => {
-                (None, Some(tx.now.0), None, Some(error), reply.as_ref())
-            }
+            End::GivenUp { error, reply } => (None, Some(error), reply.as_ref()),
         };
-        let recorded = tx
-            .query(
-                "WITH o AS (UPDATE @.outbox SET delivered_at = $3, given_up_at = $4, error = $6,
-                   reply_status = $7, reply_body = $8, reply_cut = $9,
-                   attempts = attempts - CASE WHEN $10 THEN 1 ELSE 0 END
-                 WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL
-                 RETURNING sequence),
-                 due AS (UPDATE @.outbox_sequence s SET due = $5, turn = $1 FROM o
-                   WHERE s.sequence = o.sequence AND $5::int8 IS NOT NULL)
-                 SELECT sequence FROM o",
-                params![
-                    *id as i64,
-                    *attempt as i32,
-                    delivered,
-                    given_up,
-                    next,
-                    error.map(|text| escaped(text).into_owned()),
-                    reply.map(|r| i32::from(r.status)),
-                    reply.map(|r| r.body.clone()),
-                    reply.map(|r| r.cut),
-                    matches!(end, End::Unsent { .. })
-                ],
-            )
-            .await?;
-        if next.is_none()
-            && let Some(row) = recorded.first()
-        {
-            sequences.push(row.try_get(0)?);
-        }
+        numbers.push(*attempt as i32);
+        delivered.push(matches!(end, End::Delivered(_)));
+        given_up.push(matches!(end, End::GivenUp { .. }));
+        next.push(again);
+        errors.push(error.map(|text| escaped(text).into_owned()));
+        unsent.push(matches!(end, End::Unsent { .. }));
+        statuses.push(reply.map(|r| i32::from(r.status)));
+        bodies.push(reply.map(|r| r.body.as_slice()));
+        cuts.push(reply.map(|r| r.cut));
     }
-    advance(tx, sequences).await
+    // Of several results of one attempt, one that ends the message, or else the last.
+    let sql = format!(
+        "WITH e AS (SELECT DISTINCT ON (e.id) e.* FROM unnest($1::int8[], $2::int4[], $3::bool[],
+             $4::bool[], $5::int8[], $6::text[], $7::bool[], $8::int4[], $9::bytea[], $10::bool[])
+             WITH ORDINALITY e(id, attempt, delivered, given_up, next, error, unsent, status, body,
+               cut, i)
+           JOIN @.outbox t ON t.id = e.id AND t.attempts = e.attempt AND {PENDING}
+           ORDER BY e.id, (e.delivered OR e.given_up) DESC, e.i DESC),
+         o AS (UPDATE @.outbox t SET error = e.error, reply_status = e.status, reply_body = e.body,
+             reply_cut = e.cut, attempts = t.attempts - e.unsent::int,
+             delivered_at = CASE WHEN e.delivered THEN $11::int8 END,
+             given_up_at = CASE WHEN e.given_up THEN $11::int8 END
+           FROM e WHERE t.id = e.id AND t.attempts = e.attempt AND {PENDING}
+           RETURNING t.id, t.sequence, e.next),
+         due AS (UPDATE @.outbox_sequence s SET due = o.next, turn = o.id FROM o
+           WHERE s.sequence = o.sequence AND o.next IS NOT NULL)
+         SELECT sequence FROM o WHERE next IS NULL"
+    );
+    let recorded = params![
+        ids, numbers, delivered, given_up, next, errors, unsent, statuses, bodies, cuts, tx.now.0
+    ];
+    let ended = firsts(&tx.query(&sql, recorded).await?)?;
+    advance(tx, ended).await
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
@@ -596,6 +598,22 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
     rows.iter().map(row).collect()
 }
 
+/// Puts sequences right of which a message waits behind their head, or without one: somebody else has changed
+/// rows. At most so many.
+pub(super) async fn mend(tx: &Tx, limit: i64) -> Job<()> {
+    let sql = "INSERT INTO @.outbox_sequence AS s (sequence, topic, last, head, due, turn)
+        SELECT o.sequence, min(o.topic), max(o.no), min(o.no), $1::int8, min(o.id) FROM @.outbox o
+        LEFT JOIN @.outbox_sequence s ON s.sequence = o.sequence
+        WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL
+          AND (s.head IS NULL OR s.head > o.no OR s.last < o.no)
+        GROUP BY o.sequence ORDER BY o.sequence COLLATE \"C\" LIMIT $2
+        ON CONFLICT (sequence) DO UPDATE SET
+          head = least(coalesce(s.head, excluded.head), excluded.head),
+          last = greatest(s.last, excluded.last), due = excluded.due, turn = excluded.turn";
+    tx.execute(sql, params![tx.now.0, limit]).await?;
+    Ok(())
+}
+
 /// What waits and what was given up, by topic.
 pub(super) async fn topics(
     session: &Session,
@@ -603,7 +621,7 @@ pub(super) async fn topics(
     count_max: u32,
 ) -> Job<Vec<OutboxTopic>> {
     let mut topics: BTreeMap<String, OutboxTopic> = BTreeMap::new();
-    let next = "SELECT o.topic, o.at, (SELECT count(*) FROM (SELECT FROM @.outbox c
+    let next = "SELECT o.topic, o.at, o.error, (SELECT count(*) FROM (SELECT FROM @.outbox c
           WHERE c.delivered_at IS NULL AND c.given_up_at IS NULL AND c.topic = o.topic LIMIT $2) counted)
         FROM @.outbox o WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic > $1
         ORDER BY o.topic, o.id LIMIT 1";
@@ -614,14 +632,17 @@ pub(super) async fn topics(
         last = row.try_get(0)?;
         let found = topics.entry(plain(last.clone())).or_default();
         found.oldest = Some(Time(row.try_get(1)?));
-        found.waiting = row.try_get::<_, i64>(2)?.unsigned_abs();
+        found.waiting_error = row.try_get::<_, Option<String>>(2)?.map(plain);
+        found.waiting = row.try_get::<_, i64>(3)?.unsigned_abs();
     }
     let next = "SELECT topic FROM @.outbox WHERE given_up_at IS NOT NULL AND topic > $1
         ORDER BY topic, id LIMIT 1";
     let superseded = superseded();
+    // In the order of the index of both: whatever the statistics say, none is read that was not given up.
     let latest = format!(
         "SELECT o.given_up_at, o.error FROM (SELECT * FROM @.outbox
-           WHERE given_up_at IS NOT NULL AND topic = $1 ORDER BY id DESC LIMIT {GIVEN_UP_READ_MAX}) o
+           WHERE given_up_at IS NOT NULL AND topic >= $1 AND topic <= $1
+           ORDER BY topic DESC, id DESC LIMIT {GIVEN_UP_READ_MAX}) o
          WHERE o.error IS DISTINCT FROM '{DISCARDED}' AND NOT {superseded} ORDER BY o.id DESC"
     );
     let (mut last, mut count) = (String::new(), 0);

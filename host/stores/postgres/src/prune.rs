@@ -12,6 +12,7 @@ use besom_core::undo;
 use super::clock::Clock;
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
+use super::outbox;
 use super::session::{Pipeline, Session, Tx, params};
 use super::tally::{Counters, fold};
 use super::tasks::Tasks;
@@ -76,6 +77,7 @@ async fn pruned(
         pruned.other += tx.execute(sql, params![(tx.now - silent).0, limit]).await?;
     }
     fold(&tx.session).await?;
+    outbox::mend(tx, limit).await?;
     Ok(pruned)
 }
 

@@ -203,6 +203,9 @@ fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
     })
 }
 
+/// The next number of attempts; somebody else may have written any.
+const ONE_MORE: &str = "min(max(attempts, 0), 2147483646) + 1";
+
 /// Maximum number of heads that lag behind and are moved in one transaction.
 const LAGGING_MAX: u32 = 1_000;
 
@@ -270,7 +273,7 @@ fn take(
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
     )?;
     let mut take = tx.conn.prepare_cached(&format!(
-        "UPDATE besom_outbox SET attempts = max(attempts, 0) + 1 WHERE id = ?1 RETURNING {CLAIMED}"
+        "UPDATE besom_outbox SET attempts = {ONE_MORE} WHERE id = ?1 RETURNING {CLAIMED}"
     ))?;
     for (sequence, first) in due(tx, topic, limit)? {
         let Some((id, no)) = first else {
@@ -428,10 +431,10 @@ pub(super) fn read(
 pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)]) -> Job<()> {
     check_fence(tx, fence)?;
     let mut delivered = Vec::with_capacity(ends.len());
-    let mut update = tx.conn.prepare_cached(
-        "UPDATE besom_outbox SET attempts = attempts + 1, given_up_at = ?2, error = ?3
-         WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
-    )?;
+    let mut update = tx.conn.prepare_cached(&format!(
+        "UPDATE besom_outbox SET attempts = {ONE_MORE}, given_up_at = ?2, error = ?3
+         WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL"
+    ))?;
     for (id, end) in ends {
         let (given_up, error) = match end {
             End::Delivered(_) => {
@@ -444,11 +447,11 @@ pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)
         update.execute(params![*id as i64, given_up, error])?;
     }
     tx.conn
-        .prepare_cached(
-            "UPDATE besom_outbox SET attempts = attempts + 1, delivered_at = ?2, error = NULL
+        .prepare_cached(&format!(
+            "UPDATE besom_outbox SET attempts = {ONE_MORE}, delivered_at = ?2, error = NULL
              WHERE id IN (SELECT value FROM json_each(?1))
-               AND delivered_at IS NULL AND given_up_at IS NULL",
-        )?
+               AND delivered_at IS NULL AND given_up_at IS NULL"
+        ))?
         .execute(params![json(&delivered)?, tx.now.0])?;
     Ok(())
 }
@@ -680,12 +683,32 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     Ok(rows.collect::<Result<Vec<_>, _>>()?)
 }
 
+/// Puts sequences right of which a message waits behind their head, or without one: somebody else has changed
+/// rows. At most so many.
+pub(super) fn mend(tx: &Tx<'_>, limit: u32) -> Job<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_outbox_sequence AS s (topic, key, tenant, last, head, due, turn)
+             SELECT o.topic, o.key, o.tenant, max(o.no), min(o.no), ?1, min(o.id) FROM besom_outbox o
+             LEFT JOIN besom_outbox_sequence s
+               ON s.topic = o.topic AND s.key = o.key AND s.tenant = o.tenant
+             WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL
+               AND (s.head IS NULL OR s.head > o.no OR s.last < o.no)
+             GROUP BY o.topic, o.key, o.tenant LIMIT ?2
+             ON CONFLICT (topic, key, tenant) DO UPDATE SET
+               head = min(coalesce(head, excluded.head), excluded.head),
+               last = max(last, excluded.last), due = excluded.due, turn = excluded.turn",
+        )?
+        .execute(params![tx.now.0, limit])?;
+    Ok(())
+}
+
 /// What waits and what was given up, by topic.
 pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<Vec<OutboxTopic>> {
     // As bytes: a text in SQLite need not be one of Unicode.
     let mut topics: BTreeMap<Vec<u8>, OutboxTopic> = BTreeMap::new();
     let mut next = conn.prepare_cached(
-        "SELECT CAST(topic AS BLOB), at FROM besom_outbox
+        "SELECT CAST(topic AS BLOB), at, error FROM besom_outbox
          WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > CAST(?1 AS TEXT)
          ORDER BY topic, id LIMIT 1",
     )?;
@@ -695,12 +718,14 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
     )?;
     let mut last = Vec::new();
     while topics.len() < topics_max as usize {
-        let first =
-            next.query_row(params![last], |r| Ok((r.get(0)?, Time(r.get(1)?)))).optional()?;
-        let Some((topic, oldest)) = first else { break };
+        let first = next.query_row(params![last], |r| {
+            let error = (r.get_ref(2)? != ValueRef::Null).then(|| r.get_ref(2).map(lossy));
+            Ok((r.get(0)?, Time(r.get(1)?), error.transpose()?))
+        });
+        let Some((topic, oldest, error)) = first.optional()? else { break };
         last = topic;
         let found = topics.entry(last.clone()).or_default();
-        found.oldest = Some(oldest);
+        (found.oldest, found.waiting_error) = (Some(oldest), error);
         found.waiting = count.query_row(params![last, count_max], |r| r.get(0))?;
     }
     let mut next = conn.prepare_cached(

@@ -12,6 +12,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
+use super::outbox;
 use super::tally::add_undo;
 use super::values::TenantCell;
 use super::writer::Tx;
@@ -39,6 +40,7 @@ pub(super) fn prune(
         pruned.undo += prune_undo(tx, task, cutoff, limit, &mut held)?;
     }
     add_undo(tx, &held)?;
+    outbox::mend(tx, limit)?;
     pruned.other = prune_resolved(tx, cutoff, limit)?
         + prune_other(tx, cutoff, limit)?
         + prune_unrouted(tx, cutoff, keep.routed, limit)?

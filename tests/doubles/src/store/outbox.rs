@@ -462,7 +462,9 @@ impl State {
                 found.last_given_up = message.ended_at.zip(message.error.clone());
             } else {
                 found.waiting = (found.waiting + 1).min(u64::from(count_max));
-                found.oldest = found.oldest.or(Some(message.at));
+                if found.oldest.is_none() {
+                    (found.oldest, found.waiting_error) = (Some(message.at), message.error.clone());
+                }
             }
         }
         topics.into_values().collect()

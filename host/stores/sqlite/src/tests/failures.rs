@@ -15,7 +15,7 @@ use besom_core::value::Value;
 use besom_ports::guests::Lane;
 use besom_ports::store::{
     Command, CommandEffect, Decision, EndOfScan, Entered, Error, MessageSelector, Offered, Outcome,
-    Repaired, Store,
+    Repaired, Retention, Store,
 };
 
 #[tokio::test]
@@ -258,15 +258,46 @@ async fn a_number_of_attempts_that_is_none_holds_up_no_message() {
     let f = Fixture::new().await;
     f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
     let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    for wrong in [i64::MAX, 4_294_967_295, 2_147_483_647, -5] {
+        let set = "UPDATE besom_outbox SET attempts = ?1 WHERE key = 'a'";
+        other.execute(set, [wrong]).unwrap();
+        other.execute("UPDATE besom_outbox_sequence SET due = 0", []).unwrap();
+        let claimed = f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap();
+        assert_eq!(claimed.len(), 2, "{wrong}");
+    }
+    other.execute("UPDATE besom_outbox_sequence SET due = 0", []).unwrap();
     other.execute("UPDATE besom_outbox SET attempts = -5 WHERE key = 'a'", []).unwrap();
     let claimed = f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap();
-    let attempts: Vec<_> = claimed.iter().map(|one| one.attempt).collect();
-    assert_eq!(attempts, [1, 1]);
-    let end = |one: &Claimed| Attempt { id: one.id, attempt: 1, end: End::Delivered(None) };
+    assert_eq!(claimed.iter().find(|one| one.key == "a").unwrap().attempt, 1);
+    let end =
+        |one: &Claimed| Attempt { id: one.id, attempt: one.attempt, end: End::Delivered(None) };
     let ends: Vec<_> = claimed.iter().map(end).collect();
     f.store.claim_messages(&f.fence, &ends, &Claim::default()).await.unwrap();
     let waiting = "SELECT count(*) FROM besom_outbox WHERE delivered_at IS NULL";
     assert_eq!(other.query_row(waiting, [], |r| r.get::<_, i64>(0)).unwrap(), 0);
+}
+
+/// Rows of sequences that somebody has changed or deleted are put right, so that no message waits for ever.
+#[tokio::test]
+async fn a_sequence_that_has_lost_its_first_message_finds_it_again() {
+    for damage in [
+        "UPDATE besom_outbox_sequence SET head = NULL",
+        "UPDATE besom_outbox_sequence SET head = 100",
+        "UPDATE besom_outbox_sequence SET last = 0, head = 1",
+        "DELETE FROM besom_outbox_sequence",
+    ] {
+        let f = Fixture::new().await;
+        f.store.enter_messages(&[offered("a"), offered("a")]).await.unwrap();
+        let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+        other.execute(damage, []).unwrap();
+        let hour = Duration::from_secs(3_600);
+        let keep = Retention { history: hour, undo: &[], nodes: hour, routed: None };
+        f.store.prune(&f.fence, keep, 1_000).await.unwrap();
+        let claimed = f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap();
+        assert_eq!(claimed.iter().map(|one| one.sequence).collect::<Vec<_>>(), [1], "{damage}");
+        let entered = f.store.enter_messages(&[offered("a")]).await.unwrap();
+        assert_eq!(entered, [Entered::Stored { sequence: 3 }], "{damage}");
+    }
 }
 
 /// A binding that writes bytes as text, or a tenant of another type: no message is held up by it.
