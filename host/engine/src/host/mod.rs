@@ -231,8 +231,14 @@ pub async fn run(
             }
         }
         let now = Live { role: node.role(), term: node.fence().map(|fence| fence.term) };
-        let fence = node.fence().filter(|_| now.role == Role::Leading);
+        let fence = node.fence();
         leading.send_if_modified(|known| {
+            // A leader that stops finishes the attempts under way before it resigns.
+            let fence = fence.filter(|fence| match now.role {
+                Role::Leading => true,
+                Role::Draining => known.as_ref() == Some(*fence),
+                _ => false,
+            });
             let other = known.as_ref() != fence;
             if other {
                 *known = fence.cloned();
