@@ -122,7 +122,7 @@ pub async fn a_claim_records_results_and_finds_what_they_make_due(world: &mut Wo
     let next = store.claim_messages(&world.fence, &ended, &of(&[("t", 10)])).await;
     let next = next.expect("a claim");
     let mut found: Vec<_> =
-        next.iter().map(|m| (payloads(&[m.clone()])[0].to_owned(), m.attempt)).collect();
+        next.iter().map(|m| (payloads(std::slice::from_ref(m))[0].to_owned(), m.attempt)).collect();
     found.sort_unstable();
     assert_eq!(found, [("a2".to_owned(), 1), ("b1".to_owned(), 1)]);
     // The last of two results of an attempt counts, as long as it goes on.
