@@ -198,7 +198,7 @@ struct Outage {
 pub struct Machine {
     settings: Settings,
     sending: BTreeMap<u64, Sending>,
-    /// Number of messages of each topic that are being sent; at least 1.
+    /// Number of messages of each topic that are being sent.
     busy: BTreeMap<String, u32>,
     /// The claimed messages of each topic that wait for their places; never empty.
     ready: BTreeMap<String, VecDeque<Ready>>,
@@ -248,11 +248,6 @@ impl Machine {
         }
     }
 
-    /// Whether another node leads: nothing new is begun.
-    pub fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
     /// Looks for messages in the next step: there are new ones.
     pub fn look(&mut self, now: Mono) {
         self.look_at = self.look_at.min(now);
@@ -265,10 +260,8 @@ impl Machine {
 
     /// Whether there is nothing left to do: another node leads, or it was stopped, and every result is recorded.
     pub fn is_over(&self) -> bool {
-        let unrecorded = !self.ended.is_empty() || !self.noting.is_empty();
-        let idle =
-            self.sending.is_empty() && self.ready.is_empty() && !unrecorded && !self.claiming;
-        self.fenced || self.stops && idle
+        let idle = self.sending.is_empty() && self.ready.is_empty() && self.ended.is_empty();
+        self.fenced || self.stops && idle && !self.claiming
     }
 
     /// The latest time of the next step; none: only an answer can change anything.
@@ -287,8 +280,7 @@ impl Machine {
     fn claim_at(&self) -> Option<Mono> {
         match self.ended.is_empty() {
             false => Some(self.retry_at),
-            true if self.room().is_empty() => None,
-            true => Some(self.look_at.max(self.retry_at)),
+            true => self.room().next().map(|_| self.look_at.max(self.retry_at)),
         }
     }
 
@@ -347,7 +339,6 @@ impl Machine {
         if let Some(busy) = self.busy.get_mut(&sent.topic) {
             *busy -= 1;
         }
-        self.busy.retain(|_, busy| *busy > 0);
         let Some(rules) = self.settings.topics.get(&sent.topic) else { return };
         // A receiver that names the time gets its messages then.
         let asked = matches!(&answer, Answer::Replied { retry_after: Some(_), .. });
@@ -373,27 +364,34 @@ impl Machine {
             false => self.quick.remove(&sent.topic),
         };
         let attempt = Attempt { id, attempt: sent.attempt, end };
-        self.ended.push(attempt.clone());
-        self.note_outage(now, sent.topic, attempt, asked);
+        let due = self.note_outage(now, sent.topic, &attempt, asked);
+        self.ended.push(attempt);
+        self.ended.extend(due);
     }
 
     /// Records whether a receiver is away. Once it is back, the messages that wait for their pauses are due: their
-    /// last results are recorded again, without a pause. One that was claimed again meanwhile has another
-    /// attempt, and stays as it is.
-    fn note_outage(&mut self, now: Mono, topic: String, attempt: Attempt, asked: bool) {
-        match attempt.end {
+    /// last results are returned, without a pause, to be recorded again. One that was claimed again meanwhile has
+    /// another attempt, and stays as it is.
+    fn note_outage(
+        &mut self,
+        now: Mono,
+        topic: String,
+        attempt: &Attempt,
+        asked: bool,
+    ) -> Vec<Attempt> {
+        match &attempt.end {
             End::Again { error, .. } => {
                 let outage = self.outages.entry(topic);
                 let outage =
                     outage.or_insert_with(|| Outage { since: now, failed: BTreeMap::new() });
                 outage.failed.remove(&attempt.id);
                 if !asked && outage.failed.len() < OUTAGE_MESSAGES_MAX {
-                    outage.failed.insert(attempt.id, (attempt.attempt, error));
+                    outage.failed.insert(attempt.id, (attempt.attempt, error.clone()));
                 }
             }
             End::Delivered(_) => {
                 let Some(Outage { since, mut failed }) = self.outages.remove(&topic) else {
-                    return;
+                    return Vec::new();
                 };
                 failed.remove(&attempt.id);
                 if now.since(since) >= OUTAGE_MIN {
@@ -401,7 +399,7 @@ impl Machine {
                         let end = End::Again { after: Duration::ZERO, error };
                         Attempt { id, attempt, end }
                     };
-                    self.ended.extend(failed.into_iter().map(due));
+                    return failed.into_iter().map(due).collect();
                 }
             }
             End::GivenUp { .. } => {
@@ -411,6 +409,7 @@ impl Machine {
             }
             End::Unsent { .. } => {}
         }
+        Vec::new()
     }
 
     /// Ends the claims of messages that cannot be sent now: their topic waits, no place has become free in time, or
@@ -482,27 +481,19 @@ impl Machine {
 
     /// How many messages of each topic may be claimed, in the order of their turn: at least one of each that is not
     /// full, so that none waits for another.
-    fn room(&self) -> Vec<(String, u32)> {
+    fn room(&self) -> impl Iterator<Item = (&String, u32)> {
         let ready = |topic: &str| self.ready.get(topic).map_or(0, |ready| ready.len() as u32);
-        let claimed =
-            self.sending.len() as u32 + self.ready.keys().map(|of| ready(of)).sum::<u32>();
+        let claimed = self.sending.len() + self.ready.values().map(VecDeque::len).sum::<usize>();
         let most = self.settings.concurrency.saturating_mul(1 + AHEAD);
-        let mut left = most.saturating_sub(claimed);
-        let mut room = Vec::new();
-        if self.stops {
-            return room;
-        }
-        for (topic, rules) in self.in_turn().filter(|(topic, _)| !self.waiting.contains_key(*topic))
-        {
+        let mut left = most.saturating_sub(claimed as u32);
+        let may = |topic: &str| !self.stops && !self.waiting.contains_key(topic);
+        self.in_turn().filter(move |(topic, _)| may(topic)).filter_map(move |(topic, rules)| {
             let ahead = if self.quick.contains(topic) { AHEAD } else { 0 };
             let most = rules.concurrency.saturating_mul(1 + ahead);
             let more = most.saturating_sub(self.busy(topic) + ready(topic)).min(left.max(1));
-            if more > 0 {
-                left = left.saturating_sub(more);
-                room.push((topic.clone(), more));
-            }
-        }
-        room
+            left = left.saturating_sub(more);
+            (more > 0).then_some((topic, more))
+        })
     }
 
     fn claim(&mut self, now: Mono, out: &mut Vec<Command>) {
@@ -511,7 +502,8 @@ impl Machine {
         let hold = timeout + PLACE_WAIT_MAX + HOLD_MARGIN;
         let pause = rules().map(|rules| rules.backoff_max).max().unwrap_or_default();
         let wait_max = hold.max(pause).max(TOPIC_PAUSE_MAX);
-        let claim = Claim { room: self.room(), hold, wait_max };
+        let room = self.room().map(|(topic, more)| (topic.clone(), more)).collect();
+        let claim = Claim { room, hold, wait_max };
         self.turn = self.turn.wrapping_add(1);
         self.claiming = true;
         self.look_at = now + self.settings.poll;

@@ -510,8 +510,9 @@ pub enum CommandEffect {
     /// [`CommandEffect::RetryDead`] if the number of matching letters differs.
     DiscardDead(DeadSelector),
     /// Makes messages due that wait for their next attempt: of each sequence the first counts as one. Makes messages
-    /// pending again that were given up, due immediately and with fresh attempts; the last error is kept. A message that was followed by a later one of the same task, tenant, topic
-    /// and key is left as it is, because its receiver already has newer information.
+    /// pending again that were given up, due immediately and with fresh attempts; the last error is kept. A message
+    /// that was followed by a later one of the same task, tenant, topic and key is left as it is, because its receiver
+    /// already has newer information.
     RetryMessages(MessageSelector),
     /// Gives up pending messages, with [`DISCARDED`] as their error. Attempts under way are not
     /// stopped, and their results change nothing.
@@ -1524,7 +1525,8 @@ pub trait Store: Send + Sync {
     /// oldest of each topic. A result is ignored if it is not of the latest attempt of its message, or if
     /// the message has ended. Each claim counts one attempt and hides the message for the hold. Of one
     /// topic, tenant and key, only the first pending message can be claimed; it is due from the moment on in
-    /// which it became the first. A row that cannot be read is given up. Without results, and if nothing is found, nothing is written.
+    /// which it became the first. A row that cannot be read is given up. Without results, and if nothing is found,
+    /// nothing is written.
     ///
     /// # Errors
     /// [`Error::Fenced`] below the fence.

@@ -458,8 +458,8 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         only_in_file: outline.refused.iter().flatten().flatten().map(ToString::to_string).collect(),
         problems: outline.problems.clone(),
         topics: {
-            let waiting = store.outbox_topics(TOPICS_MAX as u32, Topic::COUNT_MAX).await?;
-            rows::topics(&outline.routes, waiting).into_iter().map(Printed).collect()
+            let stored = store.outbox_topics(TOPICS_MAX as u32, Topic::COUNT_MAX).await?;
+            rows::topics(&outline.routes, stored).into_iter().map(Printed).collect()
         },
         kept_bytes: kept_bytes(&depths),
         unconfigured: states

@@ -151,11 +151,6 @@ impl Machine {
         }
     }
 
-    /// Whether another node leads: nothing new is begun.
-    pub fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
     /// Looks for messages in the next step: there are new ones.
     pub fn look(&mut self, now: Mono) {
         self.look_at = self.look_at.min(now);

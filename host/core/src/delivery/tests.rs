@@ -267,7 +267,7 @@ fn a_fenced_machine_begins_nothing_any_more() {
     let mut m = machine(&[("t", 1)], 8);
     step(&mut m, at(0), Event::Tick);
     assert_eq!(step(&mut m, at(0), Event::Claimed(Err(Refused::Fenced))), []);
-    assert!(m.is_fenced());
+    assert!(m.is_over());
     assert_eq!((m.deadline(), step(&mut m, at(99), Event::Tick)), (None, vec![]));
 }
 

@@ -62,7 +62,7 @@ pub struct Reading {
     pub dead: Vec<DeadGroup>,
     /// The newest open dead letters, newest first.
     pub letters: Vec<SetAside>,
-    /// The topics of which messages wait.
+    /// The topics of which messages wait or were given up.
     pub topics: Vec<OutboxTopic>,
     /// Leaderships, newest first.
     pub terms: Vec<Fence>,

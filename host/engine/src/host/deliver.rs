@@ -4,6 +4,7 @@
 //! It runs beside the node and does not affect it: it has no part in the lease, and in a store with
 //! one writer its writes have the lowest priority.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -105,12 +106,15 @@ async fn until_fenced(
 ) {
     let mut topics: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
     if !delivery.settings.topics.is_empty() {
-        topics.push(Box::pin(again(move || lead(store, delivery, health, fence, stop.clone()))));
+        topics.push(Box::pin(again(move || {
+            let signals = Signals::new(stop, &delivery.feed);
+            lead(store, delivery, health, fence, signals)
+        })));
     }
     for to in &delivery.brokers {
         topics.push(Box::pin(again(move || {
-            let (stop, news) = (stop.clone(), delivery.feed.news());
-            publish(store, to, health, fence, (stop, news))
+            let signals = Signals::new(stop, &delivery.feed);
+            publish(store, to, health, fence, signals)
         })));
     }
     topics.push(Box::pin(async {
@@ -130,6 +134,49 @@ async fn asked(stop: &mut watch::Receiver<bool>) {
     }
 }
 
+/// What a loop hears of beside the answers to its own commands.
+struct Signals {
+    stop: watch::Receiver<bool>,
+    news: watch::Receiver<()>,
+    stops: bool,
+}
+
+/// What a loop handles next.
+enum Next<E> {
+    /// An answer.
+    Answer(E),
+    /// Its deadline.
+    Tick,
+    /// There are new messages.
+    News,
+    /// Delivery is asked to stop; said once.
+    Stop,
+}
+
+impl Signals {
+    fn new(stop: &watch::Receiver<bool>, feed: &Feed) -> Signals {
+        Signals { stop: stop.clone(), news: feed.news(), stops: false }
+    }
+
+    /// Waits for an answer, a signal, or the deadline.
+    async fn next<E: 'static>(
+        &mut self,
+        under_way: &mut JoinSet<E>,
+        deadline: Option<Mono>,
+    ) -> Result<Next<E>, JoinError> {
+        let sleep = deadline.map(|at| at.since(clock::mono()));
+        Ok(tokio::select! {
+            Some(done) = under_way.join_next() => Next::Answer(done?),
+            () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => Next::Tick,
+            Ok(()) = self.news.changed() => Next::News,
+            () = asked(&mut self.stop), if !self.stops => {
+                self.stops = true;
+                Next::Stop
+            }
+        })
+    }
+}
+
 /// Repeats a loop that a bug has ended. Its messages are delivered again.
 async fn again<F: Future<Output = Result<(), JoinError>>>(mut run: impl FnMut() -> F) {
     while let Err(error) = run().await {
@@ -143,11 +190,9 @@ async fn lead(
     delivery: &Delivery,
     health: &Health,
     fence: &FencingToken,
-    mut stop: watch::Receiver<bool>,
+    mut signals: Signals,
 ) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
-    let mut stops = false;
-    let mut news = delivery.feed.news();
     let mut receivers = Receivers::default();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());
     // Dropped with all its tasks when the leadership ends.
@@ -188,20 +233,13 @@ async fn lead(
         if machine.is_over() {
             return Ok(());
         }
-        let sleep = machine.deadline().map(|at| at.since(clock::mono()));
-        event = tokio::select! {
-            Some(done) = under_way.join_next() => done?,
-            () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => Event::Tick,
-            Ok(()) = news.changed() => {
-                machine.look(clock::mono());
-                Event::Tick
-            }
-            () = asked(&mut stop), if !stops => {
-                stops = true;
-                machine.stop();
-                Event::Tick
-            }
-        };
+        event = Event::Tick;
+        match signals.next(&mut under_way, machine.deadline()).await? {
+            Next::Answer(answer) => event = answer,
+            Next::Tick => {}
+            Next::News => machine.look(clock::mono()),
+            Next::Stop => machine.stop(),
+        }
     }
 }
 
@@ -227,11 +265,13 @@ impl Receivers {
     /// could not be stored is recorded again, without effect.
     fn note(&mut self, attempt: &Attempt, health: &Health) {
         // The result of an earlier attempt may be recorded again, to end the pause after it.
-        let of = attempt.attempt;
-        if self.sent.get(&attempt.id).is_none_or(|(.., sent)| *sent != of) {
-            return;
-        }
-        let Some((topic, key, _)) = self.sent.remove(&attempt.id) else { return };
+        let (topic, key) = match self.sent.entry(attempt.id) {
+            Entry::Occupied(sent) if sent.get().2 == attempt.attempt => {
+                let (topic, key, _) = sent.remove();
+                (topic, key)
+            }
+            _ => return,
+        };
         let (whole, part) = (format!("topic {topic}"), format!("a part of the topic {topic}"));
         let failing = self.failing.entry(topic.clone()).or_default();
         let now = clock::mono();
@@ -278,10 +318,9 @@ async fn publish(
     to: &ToBroker,
     health: &Health,
     fence: &FencingToken,
-    (mut stop, mut news): (watch::Receiver<bool>, watch::Receiver<()>),
+    mut signals: Signals,
 ) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
-    let mut stops = false;
     let mut machine = broker::Machine::new(to.rules.clone(), clock::mono());
     let mut under_way: JoinSet<broker::Event> = JoinSet::new();
     let mut event = broker::Event::Tick;
@@ -320,20 +359,13 @@ async fn publish(
         if machine.is_over() {
             return Ok(());
         }
-        let sleep = machine.deadline().map(|at| at.since(clock::mono()));
-        event = tokio::select! {
-            Some(done) = under_way.join_next() => done?,
-            () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => broker::Event::Tick,
-            Ok(()) = news.changed() => {
-                machine.look(clock::mono());
-                broker::Event::Tick
-            }
-            () = asked(&mut stop), if !stops => {
-                stops = true;
-                machine.stop();
-                broker::Event::Tick
-            }
-        };
+        event = broker::Event::Tick;
+        match signals.next(&mut under_way, machine.deadline()).await? {
+            Next::Answer(answer) => event = answer,
+            Next::Tick => {}
+            Next::News => machine.look(clock::mono()),
+            Next::Stop => machine.stop(),
+        }
         if let broker::Event::Sent(fates) = &event {
             note_fates(&to.topic, fates, health);
         }

@@ -176,8 +176,12 @@ fn firsts(rows: &[Row]) -> Job<Vec<String>> {
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// That a message `t`, which is found by its id or in its sequence, is pending. The words of the partial index would invite a plan
-/// that goes through all pending messages for each of them, if the statistics are of a time with hardly any.
+/// The next number of attempts of a message `t`; somebody else may have written any.
+const ONE_MORE: &str = "least(greatest(t.attempts, 0), 2147483646) + 1";
+
+/// That a message `t`, which is found by its id or in its sequence, is pending. The words of the partial index
+/// would invite a plan that goes through all pending messages for each of them, if the statistics are of a time with
+/// hardly any.
 const PENDING: &str = "coalesce(t.delivered_at, t.given_up_at) IS NULL";
 
 /// Claims the first messages of at most this many sequences. Whether each had one.
@@ -194,7 +198,7 @@ async fn take(
              FROM due s LEFT JOIN {FIRST} f ON true),
            hidden AS (UPDATE @.outbox_sequence s SET head = first.no, due = $4, turn = 0
              FROM first WHERE s.sequence = first.sequence AND first.no IS NOT NULL),
-           taken AS (UPDATE @.outbox t SET attempts = least(greatest(t.attempts, 0), 2147483646) + 1
+           taken AS (UPDATE @.outbox t SET attempts = {ONE_MORE}
              FROM first WHERE t.id = first.id AND {PENDING}
              RETURNING {CLAIMED})
          SELECT taken.* FROM first LEFT JOIN taken ON taken.id = first.id"
@@ -300,7 +304,7 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
         });
     }
     let sql = format!(
-        "UPDATE @.outbox t SET attempts = least(greatest(t.attempts, 0), 2147483646) + 1,
+        "UPDATE @.outbox t SET attempts = {ONE_MORE},
            delivered_at = CASE WHEN e.delivered THEN $5::int8 END,
            given_up_at = CASE WHEN e.given_up THEN $5::int8 END, error = e.error
          FROM unnest($1::int8[], $2::bool[], $3::bool[], $4::text[])
@@ -314,6 +318,11 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
 /// What a selector selects, with `$1` and `$2`.
 const SELECTED: &str =
     "($1::int8[] IS NULL OR o.id = ANY($1)) AND ($2::text IS NULL OR o.topic = $2)";
+
+/// That a message `o` is pending and selected.
+fn selected_pending() -> String {
+    format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}")
+}
 
 /// The ids and the topic of a selector, as [`SELECTED`] takes them.
 fn selected(selector: &MessageSelector) -> (Option<Vec<i64>>, Option<String>) {
@@ -335,7 +344,7 @@ fn superseded() -> String {
 /// Makes messages due that wait for their next attempt, and messages pending again that were given up.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
-    let pending = format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}");
+    let pending = selected_pending();
     let (of, superseded) = (format!("o.given_up_at IS NOT NULL AND {SELECTED}"), superseded());
     let any = format!("({pending}) OR ({of})");
     let locked = lock(tx, &any, params![ids.clone(), topic.clone()]).await?;
@@ -364,7 +373,7 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
 /// Gives up pending messages.
 pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
-    let of = format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}");
+    let of = selected_pending();
     let locked = lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
     let sql = format!(
         "WITH ended AS (UPDATE @.outbox o SET given_up_at = $3, error = $4

@@ -539,6 +539,14 @@ fn lossy(value: ValueRef<'_>) -> String {
     }
 }
 
+/// An error as it can be shown; none: there is none.
+fn error_text(value: ValueRef<'_>) -> Option<String> {
+    match value {
+        ValueRef::Null => None,
+        error => Some(lossy(error)),
+    }
+}
+
 /// A number of attempts; somebody else may have written any.
 fn attempts(number: i64) -> u32 {
     number.clamp(0, i64::from(u32::MAX - 1)) as u32
@@ -558,10 +566,7 @@ fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
             (None, None) => State::Pending,
         },
         attempts: attempts(r.get(5)?),
-        error: match r.get_ref(6)? {
-            ValueRef::Null => None,
-            error => Some(lossy(error)),
-        },
+        error: error_text(r.get_ref(6)?),
         reply: match status {
             None => None,
             Some(status) => {
@@ -719,8 +724,7 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
     let mut last = Vec::new();
     while topics.len() < topics_max as usize {
         let first = next.query_row(params![last], |r| {
-            let error = (r.get_ref(2)? != ValueRef::Null).then(|| r.get_ref(2).map(lossy));
-            Ok((r.get(0)?, Time(r.get(1)?), error.transpose()?))
+            Ok((r.get(0)?, Time(r.get(1)?), error_text(r.get_ref(2)?)))
         });
         let Some((topic, oldest, error)) = first.optional()? else { break };
         last = topic;

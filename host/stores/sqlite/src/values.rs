@@ -159,7 +159,7 @@ impl FromSql for TenantCell {
 pub(super) enum RawCell {
     Null,
     Integer(i64),
-    /// Its bits.
+    /// The bits of the number, so that cells have an order.
     Real(u64),
     Text(Vec<u8>),
     Blob(Vec<u8>),

@@ -268,7 +268,7 @@ fn a_stale_leader_begins_nothing() {
         let mut machine = Machine::new(rules(1), Mono::START);
         step(&mut machine, 0, Event::Tick);
         assert_eq!(step(&mut machine, 0, fenced), []);
-        assert!(machine.is_fenced() && machine.deadline().is_none());
+        assert!(machine.is_over() && machine.deadline().is_none());
     }
 }
 
