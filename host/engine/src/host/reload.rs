@@ -1,20 +1,19 @@
 //! Notices changes of the configuration file and the plugins.
 //!
-//! SIGHUP, a change in the directory of the file or of the plugins, and a slow poll (some file
-//! systems send no notifications) each trigger a check; the check decides by comparing the files.
-//! Editors replace files, so directories are watched instead of files.
+//! SIGHUP and a poll trigger a check, which compares the files. The directories are not watched: the
+//! database of a single machine is in the same one, and each page that it writes would be a notification.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use notify::{RecursiveMode, Watcher as _};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a check waits after a change, so that a file being written is complete.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often the files are checked without a notification.
-const POLL: Duration = Duration::from_secs(2);
+/// How often the files are checked.
+const POLL: Duration = Duration::from_millis(500);
+/// How often a check is repeated while the files keep changing.
+const SETTLES_MAX: u32 = 4;
 
 /// Why a reload is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +30,7 @@ pub struct Reload {
     plugins: PathBuf,
     /// `None`: nothing was checked yet.
     seen: Option<Marks>,
-    signs: mpsc::Receiver<()>,
-    hangup: tokio::signal::unix::Signal,
-    _watcher: Option<notify::RecommendedWatcher>,
+    hangup: Signal,
 }
 
 /// Distinguishes versions of the files without reading them.
@@ -50,73 +47,44 @@ impl Reload {
     /// # Errors
     /// SIGHUP cannot be caught.
     pub fn watch(file: &Path, plugins: &Path) -> std::io::Result<Reload> {
-        let (signal, signs) = mpsc::channel(1);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| !event.kind.is_access()) {
-                // A notification that is already pending covers this one.
-                let _ = signal.try_send(());
-            }
-        });
-        let mut watcher = watcher
-            .inspect_err(|error| tracing::warn!(%error, "files are polled, not watched"))
-            .ok();
-        let beside = match file.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        for directory in [beside, plugins] {
-            if let Some(watcher) = &mut watcher
-                && directory.is_dir()
-                && let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive)
-            {
-                tracing::warn!(
-                    %error, directory = %directory.display(),
-                    "the directory cannot be watched; polling it"
-                );
-            }
-        }
-        Ok(Reload {
-            seen: None,
-            file: file.to_owned(),
-            plugins: plugins.to_owned(),
-            signs,
-            hangup: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
-            _watcher: watcher,
-        })
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Reload { file: file.to_owned(), plugins: plugins.to_owned(), seen: None, hangup })
     }
 
     /// Waits until there is something to load.
     pub async fn changed(&mut self) -> Sign {
-        if self.seen.is_none() {
-            self.seen = Some(Marks::of(&self.file, &self.plugins));
-            return Sign::Changed;
-        }
         loop {
-            let watched = self._watcher.is_some();
-            tokio::select! {
-                Some(()) = self.hangup.recv() => {
-                    self.seen = Some(Marks::of(&self.file, &self.plugins));
-                    return Sign::Asked;
+            if self.seen.is_some() {
+                tokio::select! {
+                    Some(()) = self.hangup.recv() => {
+                        self.seen = Some(self.marks());
+                        return Sign::Asked;
+                    }
+                    () = tokio::time::sleep(POLL) => {}
                 }
-                Some(()) = self.signs.recv(), if watched => self.settle().await,
-                () = tokio::time::sleep(POLL) => {}
             }
-            let marks = Some(Marks::of(&self.file, &self.plugins));
-            if marks != self.seen {
-                self.seen = marks;
+            if self.seen.as_ref() != Some(&self.marks()) {
+                self.seen = Some(self.settled().await);
                 return Sign::Changed;
             }
         }
     }
 
-    /// Waits until no further notification has arrived for a while, at most a few times as long.
-    async fn settle(&mut self) {
-        let end = Instant::now() + SETTLE * 4;
-        while Instant::now() < end {
-            if tokio::time::timeout(SETTLE, self.signs.recv()).await.is_err() {
-                return;
+    /// The files once they do not change any more, or after a few tries.
+    async fn settled(&self) -> Marks {
+        let mut marks = self.marks();
+        for _ in 0..SETTLES_MAX {
+            tokio::time::sleep(SETTLE).await;
+            let before = std::mem::replace(&mut marks, self.marks());
+            if before == marks {
+                break;
             }
         }
+        marks
+    }
+
+    fn marks(&self) -> Marks {
+        Marks::of(&self.file, &self.plugins)
     }
 }
 
@@ -166,7 +134,7 @@ mod tests {
         assert_eq!(sign, Sign::Changed);
 
         std::fs::write(dir.path().join("other"), "xx").expect("written");
-        let quiet = tokio::time::timeout(POLL * 2, reload.changed()).await;
+        let quiet = tokio::time::timeout(POLL * 4, reload.changed()).await;
         assert!(quiet.is_err(), "{quiet:?}");
     }
 }
