@@ -4,8 +4,8 @@
 //! any of them. A receiver gets them as headers or fields beside the payload (binary content mode), or
 //! with the payload in one JSON object (structured content mode).
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 
 use super::message::Claimed;
+use crate::time::Time;
 
 /// The version of CloudEvents.
 pub const VERSION: &str = "1.0";
@@ -41,42 +42,64 @@ pub struct Origin<'a> {
     pub schema: Option<&'a str>,
 }
 
+/// The value of an attribute; as it is displayed, it is sent.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    /// A text.
+    Text(&'a str),
+    /// The source: the store with this identity.
+    Source(&'a str),
+    /// A moment.
+    Time(Time),
+    /// A number of which the text is sorted as the numbers are.
+    Sequence(u64),
+    /// A number.
+    Number(u64),
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Source(store) => write!(f, "urn:besom:{store}"),
+            Value::Time(time) => time.fmt(f),
+            Value::Sequence(number) => write!(f, "{number:020}"),
+            Value::Number(number) => number.fmt(f),
+        }
+    }
+}
+
 /// The attributes of a message, each with a name of lower-case letters. `id` is the idempotency key.
 pub fn attributes<'a>(
     origin: Origin<'a>,
     message: &'a Claimed,
     id: &'a str,
-) -> Vec<(&'static str, Cow<'a, str>)> {
-    let mut all: Vec<(&'static str, Cow<'a, str>)> = vec![
-        ("specversion", VERSION.into()),
-        ("id", id.into()),
-        ("source", format!("urn:besom:{}", origin.store).into()),
-        ("type", message.topic.as_str().into()),
-        ("subject", message.key.as_str().into()),
-        ("time", message.at.to_string().into()),
-        ("datacontenttype", origin.content_type.into()),
-        ("partitionkey", message.key.as_str().into()),
-        // Sorted as text, the numbers are in their order.
-        ("sequence", format!("{:020}", message.sequence).into()),
+) -> impl Iterator<Item = (&'static str, Value<'a>)> {
+    use Value::*;
+    let always = [
+        ("specversion", Text(VERSION)),
+        ("id", Text(id)),
+        ("source", Source(origin.store)),
+        ("type", Text(&message.topic)),
+        ("subject", Text(&message.key)),
+        ("time", Time(message.at)),
+        ("datacontenttype", Text(origin.content_type)),
+        ("partitionkey", Text(&message.key)),
+        ("sequence", Sequence(message.sequence)),
     ];
-    if let Some(schema) = origin.schema {
-        all.push(("dataschema", schema.into()));
-    }
-    if let Some(tenant) = &message.tenant {
-        all.push(("besomtenant", tenant.as_str().into()));
-    }
-    if let Some(task) = &message.task {
-        all.push(("besomtask", task.as_str().into()));
-    }
-    if let Some(run) = &message.run {
-        all.push(("besomrun", run.0.to_string().into()));
-    }
-    all
+    let sometimes = [
+        origin.schema.map(|schema| ("dataschema", Text(schema))),
+        message.tenant.as_ref().map(|tenant| ("besomtenant", Text(tenant.as_str()))),
+        message.task.as_ref().map(|task| ("besomtask", Text(task.as_str()))),
+        message.run.as_ref().map(|run| ("besomrun", Number(run.0))),
+    ];
+    always.into_iter().chain(sometimes.into_iter().flatten())
 }
 
 /// The message in structured content mode: a JSON payload as it is spelt, any other as Base64.
 pub fn structured(origin: Origin<'_>, message: &Claimed, id: &str) -> Vec<u8> {
-    let attributes: BTreeMap<_, _> = attributes(origin, message, id).into_iter().collect();
+    let attributes: BTreeMap<_, _> =
+        attributes(origin, message, id).map(|(name, value)| (name, value.to_string())).collect();
     let mut event = serde_json::to_vec(&attributes).unwrap_or_default();
     // Another member follows.
     event.pop();
@@ -97,11 +120,8 @@ pub fn structured(origin: Origin<'_>, message: &Claimed, id: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::ids::RunId;
-    use crate::time::Time;
 
     fn message(payload: &[u8]) -> Claimed {
         Claimed {
@@ -126,7 +146,7 @@ mod tests {
         let event = structured(ORIGIN, &message(br#"{"b":1, "a":1}"#), "i");
         let text = String::from_utf8(event.clone()).unwrap();
         assert!(text.ends_with(r#","data":{"b":1, "a":1}}"#), "{text}");
-        let event: Value = serde_json::from_slice(&event).unwrap();
+        let event: serde_json::Value = serde_json::from_slice(&event).unwrap();
         assert_eq!(
             event,
             serde_json::json!({
@@ -145,7 +165,7 @@ mod tests {
             [("application/json", &b"\xff"[..]), ("text/plain", b"{}"), ("image/png", b"\x89")]
         {
             let origin = Origin { content_type, ..ORIGIN };
-            let event: Value =
+            let event: serde_json::Value =
                 serde_json::from_slice(&structured(origin, &message(payload), "i")).unwrap();
             let data = event["data_base64"].as_str().expect("Base64");
             assert_eq!(BASE64_STANDARD.decode(data).unwrap(), payload, "{content_type}");

@@ -416,8 +416,9 @@ impl Broker for KafkaTopic {
         let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
         let (mut records, mut entries) = (BTreeMap::new(), Vec::new());
         let mut sequences = HashMap::new();
+        let mut room = records::room(batch);
         for (message, id) in batch.iter().zip(ids) {
-            let record = records::record(origin, self.envelope, message, id);
+            let record = records::record(origin, self.envelope, message, id, &mut room);
             let partition = partition_of(message.key.as_bytes(), partitions);
             let next = u32_of(sequences.len());
             let sequence = *sequences.entry((&message.tenant, &message.key)).or_insert(next);

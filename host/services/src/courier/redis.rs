@@ -149,7 +149,7 @@ impl RedisStream {
             match self.envelope {
                 Envelope::Binary => {
                     for (name, value) in event::attributes(origin, message, id) {
-                        append.arg(name).arg(value.as_ref());
+                        append.arg(name).arg(value.to_string());
                     }
                     append.arg("data").arg(&message.payload);
                 }

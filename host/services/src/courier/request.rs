@@ -47,7 +47,7 @@ pub(super) fn build(
         for (name, value) in event::attributes(origin, message, key) {
             // In this mode, Content-Type takes its place.
             if name != "datacontenttype" {
-                let value = plain(&value).replace('"', "%22");
+                let value = plain(&value.to_string()).replace('"', "%22");
                 request = request.header(format!("ce-{name}"), value);
             }
         }

@@ -1,7 +1,7 @@
 //! A message as a record of Kafka, in the form of CloudEvents 1.0.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use besom_core::delivery::Claimed;
 use besom_core::delivery::event::{self, Envelope, Origin};
@@ -25,26 +25,39 @@ const CONTENT_TYPE: &str = "content-type";
 /// The version of record batches since Kafka 0.11.
 const VERSION: i8 = 2;
 
-/// The record of a message, without its place in a batch. `id` is the idempotency key.
+/// The room that the values of a message's headers need beside its own texts, in bytes, as a rule.
+const VALUES: usize = 200;
+
+/// Memory for the records of a batch.
+pub(super) fn room(batch: &[Claimed]) -> BytesMut {
+    let of = |message: &Claimed| 3 * message.key.len() + message.payload.len() + VALUES;
+    BytesMut::with_capacity(batch.iter().map(of).sum())
+}
+
+/// The record of a message, without its place in a batch; its texts are put into `room`. `id` is the idempotency
+/// key.
 pub(super) fn record(
     origin: Origin<'_>,
     envelope: Envelope,
     message: &Claimed,
     id: &str,
+    room: &mut BytesMut,
 ) -> Record {
-    let key = Bytes::copy_from_slice(message.key.as_bytes());
+    let mut put = |bytes: &[u8]| {
+        room.extend_from_slice(bytes);
+        room.split().freeze()
+    };
+    let key = put(message.key.as_bytes());
     let mut headers = IndexMap::with_capacity(HEADERS);
     let value = match envelope {
         Envelope::Binary => {
+            let payload = put(&message.payload);
             for (name, value) in event::attributes(origin, message, id) {
-                let value = match value {
-                    Cow::Owned(value) => Bytes::from(value),
-                    Cow::Borrowed(_) if matches!(name, "subject" | "partitionkey") => key.clone(),
-                    Cow::Borrowed(value) => Bytes::copy_from_slice(value.as_bytes()),
-                };
-                headers.insert(header(name), Some(value));
+                // Writing into memory does not fail.
+                let _ = write!(room, "{value}");
+                headers.insert(header(name), Some(room.split().freeze()));
             }
-            Bytes::copy_from_slice(&message.payload)
+            payload
         }
         Envelope::Structured => {
             let value = Bytes::from_static(event::STRUCTURED.as_bytes());
