@@ -13,7 +13,7 @@ use besom_core::delivery::{self, Attempt, Claim, Claimed, Delivery, End, Reply, 
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
@@ -43,7 +43,9 @@ pub(super) struct Emitted<'a> {
 pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     let id = tx.number()?;
     let no = reserve(tx, message, id, 1)?;
-    insert(tx, message, id, no)
+    let mut statement = tx.conn.prepare_cached(INSERT)?;
+    insert(&mut statement, tx.now, message, (id, no))?;
+    Ok(no as u64)
 }
 
 /// Puts messages without numbers of the product's own into the outbox, in their order.
@@ -51,20 +53,27 @@ pub(super) fn emit_all<'a>(
     tx: &mut Tx<'_>,
     messages: impl Iterator<Item = Emitted<'a>> + Clone,
 ) -> Job<()> {
-    let mut counts: HashMap<_, i64> = HashMap::new();
-    let sequence = |of: &Emitted<'a>| (of.topic, of.key, of.tenant);
-    for message in messages.clone() {
-        *counts.entry(sequence(&message)).or_default() += 1;
+    // Of each sequence, in the order of its first message: how many there are, and the next number.
+    let (mut known, mut sequences) = (HashMap::new(), Vec::<(i64, Option<i64>)>::new());
+    let mut places = Vec::new();
+    for Emitted { topic, key, tenant, .. } in messages.clone() {
+        let place = *known.entry((topic, key, tenant)).or_insert(sequences.len());
+        if place == sequences.len() {
+            sequences.push((0, None));
+        }
+        sequences[place].0 += 1;
+        places.push(place);
     }
-    let mut next: HashMap<_, i64> = HashMap::with_capacity(counts.len());
-    for message in messages {
-        let (id, of) = (tx.number()?, sequence(&message));
-        let no = match next.get(&of) {
-            Some(no) => *no,
-            None => reserve(tx, &message, id, counts[&of])?,
+    let mut statement = tx.conn.prepare_cached(INSERT)?;
+    for (message, place) in messages.zip(places) {
+        let id = tx.number()?;
+        let (count, next) = &mut sequences[place];
+        let no = match *next {
+            Some(no) => no,
+            None => reserve(tx, &message, id, *count)?,
         };
-        next.insert(of, no + 1);
-        insert(tx, &message, id, no)?;
+        *next = Some(no + 1);
+        insert(&mut statement, tx.now, &message, (id, no))?;
     }
     Ok(())
 }
@@ -89,29 +98,23 @@ fn reserve(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> 
     Ok(last - count + 1)
 }
 
-/// Stores a message with its number; returns that.
-fn insert(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, no: i64) -> Job<u64> {
-    let entered = message.entered.map(|number| number as i64);
-    let tenant = tenant_cell(message.tenant);
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_outbox
-               (id, history, at, topic, key, no, payload, task, tenant, entered)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        )?
-        .execute(params![
-            id,
-            message.history,
-            tx.now.0,
-            message.topic,
-            message.key,
-            no,
-            message.payload,
-            message.task,
-            tenant,
-            entered
-        ])?;
-    Ok(no as u64)
+const INSERT: &str =
+    "INSERT INTO besom_outbox (id, history, at, topic, key, no, payload, task, tenant, entered)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// Stores a message with its id and its number.
+fn insert(
+    statement: &mut Statement<'_>,
+    now: Time,
+    message: &Emitted<'_>,
+    (id, no): (i64, i64),
+) -> Job<()> {
+    let Emitted { history, task, tenant, topic, key, payload, entered } = message;
+    let entered = entered.map(|number| number as i64);
+    let tenant = tenant_cell(*tenant);
+    statement
+        .execute(params![id, history, now.0, topic, key, no, payload, task, tenant, entered])?;
+    Ok(())
 }
 
 /// Takes numbers of a sequence of which no message waits, or which is new, and returns the last. If its row was
@@ -185,7 +188,8 @@ fn advance(tx: &Tx<'_>, sequences: &[Sequence]) -> Job<()> {
 }
 
 const CLAIMED: &str = "id, at, (SELECT name FROM besom_task WHERE id = task),
-    (SELECT run FROM besom_history WHERE id = history), tenant, key, no, attempts, payload";
+    CASE history WHEN 0 THEN NULL ELSE (SELECT run FROM besom_history WHERE id = history) END,
+    tenant, key, no, attempts, payload";
 
 /// A message of the columns [`CLAIMED`].
 fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
