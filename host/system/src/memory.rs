@@ -5,15 +5,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Allocations of at least this size are returned to the system as soon as they are freed, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: libc::c_int = 1 << 20;
+/// How much of a pool's unused end is kept, in bytes: with the default of 128 KiB, each batch of messages has the
+/// system take pages away that the next one needs again.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const KEPT: libc::c_int = 2 << 20;
 
 /// Has large buffers returned to the system when they are freed. By default, the C library raises the
 /// size from which it does that up to 32 MiB, and the buffers of large commits remain in the process.
-/// `MALLOC_MMAP_THRESHOLD_` in the environment takes precedence.
+/// `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TRIM_THRESHOLD_` in the environment take precedence.
 pub fn return_large_buffers() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    if std::env::var_os("MALLOC_MMAP_THRESHOLD_").is_none() {
-        // SAFETY: it sets a parameter of the allocator, under the allocator's own lock.
-        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+    for (parameter, name, value) in [
+        (libc::M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", LARGE),
+        (libc::M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", KEPT),
+    ] {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: it sets a parameter of the allocator, under the allocator's own lock.
+            unsafe { libc::mallopt(parameter, value) };
+        }
     }
 }
 
