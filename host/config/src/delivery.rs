@@ -335,7 +335,7 @@ pub static KEYS: &[Key<Route>] = &[
     },
     Key {
         name: "batch",
-        default: "1000",
+        default: "2000",
         doc: "Redis, Kafka: maximum number of messages that are sent at once.",
         setter: Setter::U32(|r| &mut r.batch, 1, 100_000),
     },

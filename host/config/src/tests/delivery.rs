@@ -114,7 +114,7 @@ stream = \"events:plain\"
     .unwrap();
     let route = &config.topics["events"];
     assert_eq!(route.password_file.as_deref(), Some(std::path::Path::new("password")));
-    assert_eq!((route.envelope, route.replicas, route.batch), (Envelope::Structured, 1, 1_000));
+    assert_eq!((route.envelope, route.replicas, route.batch), (Envelope::Structured, 1, 2_000));
     let urls = |topic: &str| match Receiver::parse(&config.topics[topic].url) {
         Ok(Receiver::Redis(servers)) => servers.urls(),
         other => panic!("{other:?}"),
