@@ -301,49 +301,89 @@ async fn messages_of_the_product_are_delivered_and_bounded() {
     assert!(matches!(&other, Err(Refused::Topic(why)) if why.contains("feed = true")), "{other:?}");
 }
 
+/// A store on SQLite, into which a product inserts rows, and a leader that takes them up and sends nothing.
+struct Table {
+    product: rusqlite::Connection,
+    feed: Arc<Feed>,
+    health: Arc<Health>,
+    _leads: watch::Sender<Option<FencingToken>>,
+    _stop: watch::Sender<bool>,
+    _dir: tempfile::TempDir,
+}
+
+impl Table {
+    async fn of(topics: &[&str], bounds: Bounds) -> Table {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("besom.db");
+        let store = SqliteStore::open(file.clone(), Options::default()).unwrap();
+        let product = rusqlite::Connection::open(file).unwrap();
+        product.busy_timeout(PATIENCE).unwrap();
+        let topics = topics.iter().map(|&topic| topic.to_owned()).collect();
+        let poll = bounds.poll;
+        let feed = Feed::new(store.clone(), topics, bounds);
+        let courier = Arc::new(HttpCourier::new(&config(""), store.identity()).unwrap());
+        let settings = Settings { topics: BTreeMap::new(), concurrency: 1, poll };
+        let delivery = Delivery { courier, settings, brokers: Vec::new(), feed: feed.clone() };
+        let fence = fence(1);
+        store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
+        let (leads, fences) = watch::channel(Some(fence));
+        let health: Arc<Health> = Arc::default();
+        let (stop, asked) = watch::channel(false);
+        let stopping = Stopping { asked, done: watch::channel(false).0 };
+        tokio::spawn(deliver(store, delivery, health.clone(), fences, stopping));
+        Table { product, feed, health, _leads: leads, _stop: stop, _dir: dir }
+    }
+
+    fn insert(&self, topic: &str) {
+        let sql = "INSERT INTO besom_feed (topic, key, payload) VALUES (?1, 'k', '{}')";
+        self.product.execute(sql, [topic]).unwrap();
+    }
+
+    fn count(&self, table: &str, topic: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {table} WHERE topic = ?1");
+        self.product.query_row(&sql, [topic], |row| row.get(0)).unwrap()
+    }
+}
+
 /// On SQLite, where a number that was damaged cannot be counted up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_cannot_be_moved_holds_up_its_topic_alone_and_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("besom.db");
-    let store = SqliteStore::open(file.clone(), Options::default()).unwrap();
-    let product = rusqlite::Connection::open(file).unwrap();
-    product.busy_timeout(PATIENCE).unwrap();
-    let insert = |topic: &str| {
-        let sql = "INSERT INTO besom_feed (topic, key, payload) VALUES (?1, 'k', '{}')";
-        product.execute(sql, [topic]).unwrap();
-    };
-    let count = |table: &str, topic: &str| -> i64 {
-        let sql = format!("SELECT count(*) FROM {table} WHERE topic = ?1");
-        product.query_row(&sql, [topic], |row| row.get(0)).unwrap()
-    };
-    let topics = || vec!["s".to_owned(), "t".to_owned()];
-    let poll = Duration::from_millis(10);
-    let feed = Feed::new(store.clone(), topics(), Bounds { poll, ..Bounds::default() });
-    let courier = Arc::new(HttpCourier::new(&config(""), store.identity()).unwrap());
-    let settings = Settings { topics: BTreeMap::new(), concurrency: 1, poll };
-    let delivery = Delivery { courier, settings, brokers: Vec::new(), feed };
-    let (leading, leads) = watch::channel(None);
-    let health: Arc<Health> = Arc::default();
-    let (_stop, asked) = watch::channel(false);
-    let stopping = Stopping { asked, done: watch::channel(false).0 };
-    tokio::spawn(deliver(store.clone(), delivery, health.clone(), leads, stopping));
-    let fence = fence(1);
-    store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
-    insert("t");
-    leading.send_replace(Some(fence));
-    until("it is moved", async || count("besom_outbox", "t") == 1).await;
+    let bounds = Bounds { poll: Duration::from_millis(10), ..Bounds::default() };
+    let table = Table::of(&["s", "t"], bounds).await;
+    table.insert("t");
+    until("it is moved", async || table.count("besom_outbox", "t") == 1).await;
 
     let highest = "UPDATE besom_outbox_sequence SET last = 9223372036854775807 WHERE topic = 't'";
-    product.execute(highest, []).unwrap();
-    insert("t");
-    insert("s");
-    until("the other topic goes on", async || count("besom_outbox", "s") == 1).await;
-    let told = || health.held().into_iter().any(|held| held.what == "rows of the topic t");
+    table.product.execute(highest, []).unwrap();
+    table.insert("t");
+    table.insert("s");
+    until("the other topic goes on", async || table.count("besom_outbox", "s") == 1).await;
+    let told = || table.health.held().into_iter().any(|held| held.what == "rows of the topic t");
     until("it is told", async || told()).await;
-    assert_eq!(count("besom_feed", "t"), 1);
+    assert_eq!(table.count("besom_feed", "t"), 1);
 
-    product.execute("UPDATE besom_outbox_sequence SET last = 1 WHERE topic = 't'", []).unwrap();
-    until("it is moved as well", async || count("besom_outbox", "t") == 2).await;
+    let lower = "UPDATE besom_outbox_sequence SET last = 1 WHERE topic = 't'";
+    table.product.execute(lower, []).unwrap();
+    until("it is moved as well", async || table.count("besom_outbox", "t") == 2).await;
     until("nothing is told any more", async || !told()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_a_row_is_taken_up_when_it_is_inserted_however_seldom_the_table_is_read() {
+    let poll = Duration::from_secs(24 * 3600);
+    let table = Table::of(&["t"], Bounds { poll, pending_bytes: 1_000, ..Bounds::default() }).await;
+    for row in 1..=3 {
+        table.insert("t");
+        until("it is moved", async || table.count("besom_outbox", "t") == row).await;
+    }
+    // How much was moved is known by its bound only, which exceeds what may wait: it is measured.
+    let offered = Offered {
+        topic: "t".into(),
+        tenant: None,
+        key: "k".into(),
+        number: None,
+        payload: b"{}".to_vec(),
+    };
+    let entered = table.feed.enter("t", &[offered]).await.unwrap();
+    assert_eq!(entered, [Entered::Stored { sequence: 4 }]);
 }

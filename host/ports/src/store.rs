@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 pub use besom_core::brake::{Brake, Brakes};
@@ -1588,6 +1588,12 @@ pub trait Store: Send + Sync {
     /// The highest number that the product has given to a message of this topic, tenant and key; 0:
     /// none.
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64>;
+
+    /// When anything was written to the database last, if that is known at almost no cost; none: it is not. A write
+    /// within a few milliseconds of another one may have the same time.
+    fn written_at(&self) -> Option<SystemTime> {
+        None
+    }
 
     /// The topics of the rows that the product has inserted into the table `feed`: all that are `known`,
     /// and at most `others_max` others.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use besom_core::delivery::feed::NAME_BYTES_MAX;
 use besom_core::ids::{FencingToken, Tenant};
 use besom_ports::store::{self, Entered, Offered, Pending, Store};
 use besom_snapshot::Cause;
@@ -19,9 +20,11 @@ const MEASURED_FOR: Duration = Duration::from_secs(1);
 const MEASURED_FACTOR: u32 = 50;
 const MEASURED_FOR_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of messages that are moved from the table in one transaction.
-const COLLECTED_MAX: u32 = 4_000;
+const COLLECTED_MAX: u32 = 8_000;
 /// Maximum size of their payloads, in bytes.
 const COLLECTED_BYTES_MAX: u64 = 4 << 20;
+/// How often it is looked whether anything was written, if the store knows that at almost no cost.
+const GLANCE: Duration = Duration::from_millis(50);
 /// How many topics are named that have rows in the table and take none.
 const OTHERS_SHOWN: u32 = 5;
 /// The part of the node that such topics are shown as.
@@ -36,7 +39,7 @@ pub struct Bounds {
     pub pending_messages: u32,
     /// Maximum size of their keys and payloads, in bytes.
     pub pending_bytes: u64,
-    /// How often the leader looks for messages in the table.
+    /// How often the leader looks for messages in the table, even if nothing seems to be written.
     pub poll: Duration,
 }
 
@@ -58,13 +61,22 @@ pub enum Refused {
     Store(store::Error),
 }
 
+/// What was waiting of a topic, and what was taken since.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// Until when it is used.
+    until: Instant,
+    pending: Pending,
+    /// Whether it may be less.
+    is_bound: bool,
+}
+
 /// Takes messages of the product.
 pub struct Feed {
     store: Arc<dyn Store>,
     topics: Vec<String>,
     bounds: Bounds,
-    /// What was waiting of each topic and what was taken since, and until when that is used.
-    measured: Mutex<BTreeMap<String, (Instant, Pending)>>,
+    measured: Mutex<BTreeMap<String, Measured>>,
     /// Changes whenever messages have been stored in the outbox.
     news: watch::Sender<()>,
 }
@@ -101,7 +113,7 @@ impl Feed {
         if entered.iter().any(|one| matches!(one, Entered::Stored { .. })) {
             self.news.send_replace(());
         }
-        if let Some((_, pending)) = self.measured().get_mut(topic) {
+        if let Some(Measured { pending, .. }) = self.measured().get_mut(topic) {
             for (one, entered) in offered.iter().zip(&entered) {
                 if matches!(entered, Entered::Stored { .. }) {
                     pending.messages += 1;
@@ -157,36 +169,58 @@ impl Feed {
     /// Why a topic takes nothing more at the moment.
     async fn full(&self, topic: &str) -> store::Result<Option<String>> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
+        let full =
+            |pending| quota::full(pending, (pending_messages, pending_bytes), "the product", topic);
         let known = self.measured().get(topic).copied();
-        let pending = match known {
-            Some((until, pending)) if Instant::now() < until => pending,
-            _ => {
-                let begin = Instant::now();
-                let pending = self.store.pending_messages(None, topic, pending_messages).await?;
-                let used_for =
-                    (begin.elapsed() * MEASURED_FACTOR).clamp(MEASURED_FOR, MEASURED_FOR_MAX);
-                self.measured().insert(topic.to_owned(), (Instant::now() + used_for, pending));
-                pending
+        if let Some(Measured { until, pending, is_bound }) = known
+            && Instant::now() < until
+        {
+            let full = full(pending);
+            if full.is_none() || !is_bound {
+                return Ok(full);
             }
-        };
-        Ok(quota::full(pending, (pending_messages, pending_bytes), "the product", topic))
+        }
+        let begin = Instant::now();
+        let pending = self.store.pending_messages(None, topic, pending_messages).await?;
+        let used_for = (begin.elapsed() * MEASURED_FACTOR).clamp(MEASURED_FOR, MEASURED_FOR_MAX);
+        let measured = Measured { until: Instant::now() + used_for, pending, is_bound: false };
+        self.measured().insert(topic.to_owned(), measured);
+        Ok(full(pending))
     }
 
-    fn measured(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Pending)>> {
+    fn measured(&self) -> MutexGuard<'_, BTreeMap<String, Measured>> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves messages from the table to the outbox until the store rejects the fence.
     pub(super) async fn collect(&self, fence: &FencingToken, health: &Health) {
         loop {
+            let before = self.store.written_at();
             match self.collect_once(fence, health).await {
-                Ok(0) => tokio::time::sleep(self.bounds.poll).await,
+                Ok(0) => self.pause(before).await,
                 Ok(moved) => tracing::debug!(moved, "messages of the product were taken up"),
                 Err(store::Error::Fenced) => return,
                 Err(error) => {
                     tracing::warn!(%error, "messages of the product could not be taken up");
                     tokio::time::sleep(STORE_RETRY.max(self.bounds.poll)).await;
                 }
+            }
+        }
+    }
+
+    /// Waits until it is time to look again, or until something was written since `before`.
+    async fn pause(&self, before: Option<SystemTime>) {
+        let Some(before) = before.filter(|_| self.is_used()) else {
+            return tokio::time::sleep(self.bounds.poll).await;
+        };
+        let end = Instant::now() + self.bounds.poll;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            // A later write can have the same time, as the clock of files is coarse.
+            let is_fresh = before.elapsed().map_or(true, |age| age < GLANCE);
+            tokio::time::sleep(left.min(GLANCE)).await;
+            if left <= GLANCE || is_fresh || self.store.written_at() != Some(before) {
+                return;
             }
         }
     }
@@ -231,7 +265,16 @@ impl Feed {
         };
         if moved > 0 {
             // What was moved is not known by topic.
-            self.measured().clear();
+            let mut measured = self.measured();
+            for topic in &topics {
+                let Some(Measured { pending, is_bound, .. }) = measured.get_mut(topic) else {
+                    continue;
+                };
+                pending.messages += moved;
+                pending.bytes += COLLECTED_BYTES_MAX + moved * NAME_BYTES_MAX as u64;
+                *is_bound = true;
+            }
+            drop(measured);
             self.news.send_replace(());
         }
         Ok(moved)

@@ -63,7 +63,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
@@ -663,6 +663,10 @@ impl Store for SqliteStore {
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
         let (topic, tenant, key) = (topic.to_owned(), tenant.cloned(), key.to_owned());
         self.inspection.read(move |conn| feed::last(conn, &topic, tenant.as_ref(), &key)).await
+    }
+
+    fn written_at(&self) -> Option<SystemTime> {
+        self.place.log_written_at()
     }
 
     async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics> {

@@ -87,6 +87,11 @@ impl Place {
         Some((data.len(), data.modified().ok()?))
     }
 
+    /// When the log was written last; none: unknown.
+    pub(super) fn log_written_at(&self) -> Option<SystemTime> {
+        std::fs::metadata(beside(&self.path, "-wal")).ok()?.modified().ok()
+    }
+
     /// Which of the opened files is no longer at its path; none: both are there, as far as can be
     /// determined.
     pub(super) fn lost(&self) -> Option<Loss> {
