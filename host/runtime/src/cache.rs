@@ -34,6 +34,8 @@ const USED_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// How often a process checks whether another one has finished compiling.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const KEY_FILE: &str = "key";
+/// The form of an entry: the code, which is mapped, and then its authentication code.
+const LAYOUT: u8 = 2;
 const MAC_BYTES: usize = 32;
 
 /// A private directory of compiled components.
@@ -91,7 +93,7 @@ impl Cache {
             ));
         }
         let mut hasher = Xxh3::new();
-        engine.precompile_compatibility_hash().hash(&mut hasher);
+        (LAYOUT, engine.precompile_compatibility_hash()).hash(&mut hasher);
         Ok(Cache {
             key: key(directory)?,
             directory: directory.to_owned(),
@@ -102,8 +104,9 @@ impl Cache {
     /// The compiled form of the component with that digest, if this node has written it.
     pub(super) fn load(&self, engine: &Engine, digest: &str) -> Option<Component> {
         let name = self.name(digest);
-        let bytes = fs::read(self.directory.join(&name)).ok()?;
-        let (mac, code) = bytes.split_at_checked(MAC_BYTES)?;
+        let path = self.directory.join(&name);
+        let bytes = fs::read(&path).ok()?;
+        let (code, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
         if hmac::verify(&self.key_of(&name), code, mac).is_err() {
             tracing::warn!(
                 entry = %name,
@@ -111,11 +114,13 @@ impl Cache {
             );
             return None;
         }
+        drop(bytes);
         self.used(&name);
-        // SAFETY: the bytes are those that `Component::serialize` has returned to this node,
+        // SAFETY: the code is that which `Component::serialize` has returned to this node,
         // for an engine of the same compatibility hash: `store` alone computes a code that
-        // matches. They are in memory, so nobody changes them after the comparison.
-        let loaded = unsafe { Component::deserialize(engine, code) };
+        // matches. The file is mapped, so that only what runs takes memory. Entries are replaced and removed
+        // but never changed, and the directory belongs to this user alone.
+        let loaded = unsafe { Component::deserialize_file(engine, path) };
         loaded.inspect_err(|error| tracing::warn!(entry = %name, %error, "cannot be loaded")).ok()
     }
 
@@ -164,10 +169,10 @@ impl Cache {
     /// Stores the compiled form.
     pub(super) fn store(&self, digest: &str, component: &Component) -> io::Result<()> {
         let name = self.name(digest);
-        let code = component.serialize().map_err(|error| io::Error::other(error.to_string()))?;
-        let mut entry = Vec::with_capacity(MAC_BYTES + code.len());
-        entry.extend_from_slice(hmac::sign(&self.key_of(&name), &code).as_ref());
-        entry.extend_from_slice(&code);
+        let mut entry =
+            component.serialize().map_err(|error| io::Error::other(error.to_string()))?;
+        let mac = hmac::sign(&self.key_of(&name), &entry);
+        entry.extend_from_slice(mac.as_ref());
         publish(&self.directory, &name, &entry, |from, to| fs::rename(from, to))?;
         self.evict()
     }
@@ -289,8 +294,13 @@ mod tests {
     fn what_this_node_did_not_write_is_not_loaded() {
         let engine = Engine::default();
         type Tamper = fn(&Path, &Path);
-        let cases: [(&str, Tamper); 4] = [
-            ("a changed byte", |_, entry| {
+        let cases: [(&str, Tamper); 5] = [
+            ("a changed byte of the code", |_, entry| {
+                let mut bytes = fs::read(entry).unwrap();
+                bytes[99] ^= 1;
+                fs::write(entry, bytes).unwrap();
+            }),
+            ("a changed byte of the end", |_, entry| {
                 let mut bytes = fs::read(entry).unwrap();
                 *bytes.last_mut().unwrap() ^= 1;
                 fs::write(entry, bytes).unwrap();

@@ -219,12 +219,14 @@ pub(super) fn prepare(
     digest: &str,
     source: &Source,
 ) -> Result<TaskPre<Guest>, LoadError> {
-    let embedded = match source {
-        Source::BuiltIn(built_in) => embedded(workshop, built_in),
+    let cached = || workshop.cache.and_then(|cache| cache.load(workshop.engine, digest));
+    let embedded = || match source {
+        Source::BuiltIn(built_in) => {
+            embedded(workshop, built_in).map(|component| kept(workshop, digest, component))
+        }
         Source::Bytes(_) => None,
     };
-    let cached = || workshop.cache.and_then(|cache| cache.load(workshop.engine, digest));
-    let component = match embedded.or_else(cached) {
+    let component = match cached().or_else(embedded) {
         Some(component) => component,
         None => {
             contract::preamble(source.bytes())?;
@@ -298,13 +300,19 @@ fn compile(
         }
     };
     tracing::info!(plugin = %called, ms = started.elapsed().as_millis() as u64, "compiled");
-    if let Some(cache) = workshop.cache
-        && let Err(error) = cache.store(digest, &component)
-    {
-        tracing::warn!(%digest, %error, "the compiled component cannot be cached");
-    }
+    let component = kept(workshop, digest, component);
     drop(turn);
     Ok(component)
+}
+
+/// Keeps a component in the cache, and takes it from there, where it takes less memory.
+fn kept(workshop: &Workshop<'_>, digest: &str, component: Component) -> Component {
+    let Some(cache) = workshop.cache else { return component };
+    if let Err(error) = cache.store(digest, &component) {
+        tracing::warn!(%digest, %error, "the compiled component cannot be cached");
+        return component;
+    }
+    cache.load(workshop.engine, digest).unwrap_or(component)
 }
 
 /// Compiles a component from outside in a child process with limits.
