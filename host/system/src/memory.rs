@@ -1,6 +1,7 @@
 //! The allocator of the process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Allocations of at least this size are returned to the system as soon as they are freed, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -60,6 +61,34 @@ impl Spare {
     }
 }
 
+/// Notices that a process has come to rest: the buffers of its work are in no use then.
+#[derive(Debug, Default)]
+pub struct Rest {
+    cpu: Duration,
+    looks: u32,
+}
+
+impl Rest {
+    /// With less processor time than this between two looks, the process rests.
+    const CPU_MAX: Duration = Duration::from_millis(100);
+    /// For how many looks it rests before it is told: the store gives back its own memory first.
+    const LOOKS: u32 = 6;
+
+    /// Whether the process has rested for six looks in a row, at intervals of a few seconds; said once, until it
+    /// works again. `cpu` is the processor time that it has used since its start.
+    pub fn begins(&mut self, cpu: Duration) -> bool {
+        let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        self.looks = if used > Rest::CPU_MAX { 0 } else { self.looks.saturating_add(1) };
+        self.looks == Rest::LOOKS
+    }
+}
+
+/// The processor time that this process has used since its start.
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// The memory of this process in use, in bytes.
 fn resident() -> Option<usize> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -78,6 +107,21 @@ mod tests {
 
     fn resident() -> usize {
         super::resident().expect("the memory in use")
+    }
+
+    #[test]
+    fn a_rest_is_told_once_until_there_is_work_again() {
+        let mut rest = Rest::default();
+        let mut told = |cpu_ms: &[u64]| -> Vec<bool> {
+            cpu_ms.iter().map(|cpu| rest.begins(Duration::from_millis(*cpu))).collect()
+        };
+        let mut expected = vec![false; 8];
+        expected[6] = true;
+        assert_eq!(told(&[5_000, 5_001, 5_002, 5_100, 5_100, 5_110, 5_120, 5_130]), expected);
+        assert_eq!(told(&[5_200, 9_000]), [false; 2], "it works again");
+        expected.pop();
+        assert_eq!(told(&[9_500, 9_510, 9_520, 9_530, 9_540, 9_550, 9_560]), expected);
+        assert!(cpu_time() > Duration::ZERO);
     }
 
     /// A small allocation behind each buffer keeps the heap from shrinking by itself.

@@ -41,7 +41,7 @@ use besom_node::{Bar, Command, Event, Node, Role, Settings, Whose, Work};
 use besom_node::{executor, holdings};
 use besom_ports::guests::StopFlag;
 use besom_ports::store::NodeRow;
-use besom_system::memory::Spare;
+use besom_system::memory::{Rest, Spare, cpu_time};
 use perform::{Cluster, Ports};
 
 /// A request to a running host.
@@ -128,7 +128,7 @@ pub async fn run(
     let mut scans = StopFlag::default();
     let mut commits: HashMap<Ticket, StopFlag> = HashMap::new();
     let mut calls: HashMap<Ticket, StopFlag> = HashMap::new();
-    let spare = Arc::new(Spare::default());
+    let (spare, mut rest) = (Arc::new(Spare::default()), Rest::default());
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
     let among_others = ports.cluster.clone().map(|cluster| {
@@ -153,7 +153,7 @@ pub async fn run(
     let pacer = tokio::spawn(Arc::clone(&ports.pacing).watch(ports.store.clone()));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report, events.clone()));
-    let mut reported = None;
+    let (mut reported, mut rests) = (None, false);
     let mut event = if barred { Event::Barred(Bar::Clock, true) } else { Event::Tick };
     let mut control_open = true;
     'running: loop {
@@ -172,7 +172,7 @@ pub async fn run(
         node.set_delivering(!*delivered.borrow_and_update());
         node.step(ports.clock.now(), event, &mut commands);
         stop_delivery.send_replace(node.finishes_work());
-        if is_committed && spare.has_grown() {
+        if std::mem::take(&mut rests) || is_committed && spare.has_grown() {
             let spare = Arc::clone(&spare);
             tokio::task::spawn_blocking(move || spare.give_back());
         }
@@ -287,6 +287,7 @@ pub async fn run(
                 }
             },
             _ = pulse.tick() => {
+                rests = rest.begins(cpu_time());
                 if let Some(now) = &reported {
                     rows.send_replace(Some(node_row(&ports, now, &digest)));
                 }
