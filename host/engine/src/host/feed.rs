@@ -50,6 +50,32 @@ impl Default for Bounds {
     }
 }
 
+/// How much is moved in one transaction at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    messages: u64,
+    /// Of payloads.
+    bytes: u64,
+}
+
+impl Room {
+    /// For a single message.
+    const ONE: Room = Room { messages: 1, bytes: 1 };
+    const MAX: Room = Room { messages: COLLECTED_MAX as u64, bytes: COLLECTED_BYTES_MAX };
+
+    /// What may be moved if so much is waiting.
+    fn beside(bounds: &Bounds, pending: Pending) -> Room {
+        Room {
+            messages: u64::from(bounds.pending_messages).saturating_sub(pending.messages),
+            bytes: bounds.pending_bytes.saturating_sub(pending.bytes),
+        }
+    }
+
+    fn holds(self, other: Room) -> bool {
+        self.messages >= other.messages && self.bytes >= other.bytes
+    }
+}
+
 /// Why messages are not taken.
 #[derive(Debug, Clone)]
 pub enum Refused {
@@ -104,7 +130,8 @@ impl Feed {
     /// Why none of them is stored; after [`store::Error::Unknown`], they may be.
     pub async fn enter(&self, topic: &str, offered: &[Offered]) -> Result<Vec<Entered>, Refused> {
         self.admits(topic)?;
-        if let Some(why) = self.full(topic).await.map_err(Refused::Store)?
+        let pending = self.pending(topic, Room::ONE).await.map_err(Refused::Store)?;
+        if let Some(why) = self.full(topic, pending)
             && !self.repeats(topic, offered).await.map_err(Refused::Store)?
         {
             return Err(Refused::Full(why));
@@ -113,7 +140,8 @@ impl Feed {
         if entered.iter().any(|one| matches!(one, Entered::Stored { .. })) {
             self.news.send_replace(());
         }
-        if let Some(Measured { pending, .. }) = self.measured().get_mut(topic) {
+        if let Some(Measured { pending, is_bound, .. }) = self.measured().get_mut(topic) {
+            *is_bound = true;
             for (one, entered) in offered.iter().zip(&entered) {
                 if matches!(entered, Entered::Stored { .. }) {
                     pending.messages += 1;
@@ -166,26 +194,28 @@ impl Feed {
         Ok(true)
     }
 
-    /// Why a topic takes nothing more at the moment.
-    async fn full(&self, topic: &str) -> store::Result<Option<String>> {
+    /// Why a topic takes nothing more while so much is waiting.
+    fn full(&self, topic: &str, pending: Pending) -> Option<String> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
-        let full =
-            |pending| quota::full(pending, (pending_messages, pending_bytes), "the product", topic);
+        quota::full(pending, (pending_messages, pending_bytes), "the product", topic)
+    }
+
+    /// How much of a topic is waiting, at most; measured if there seems to be less room than `enough`.
+    async fn pending(&self, topic: &str, enough: Room) -> store::Result<Pending> {
         let known = self.measured().get(topic).copied();
         if let Some(Measured { until, pending, is_bound }) = known
             && Instant::now() < until
+            && (!is_bound || Room::beside(&self.bounds, pending).holds(enough))
         {
-            let full = full(pending);
-            if full.is_none() || !is_bound {
-                return Ok(full);
-            }
+            return Ok(pending);
         }
         let begin = Instant::now();
-        let pending = self.store.pending_messages(None, topic, pending_messages).await?;
+        let most = self.bounds.pending_messages;
+        let pending = self.store.pending_messages(None, topic, most).await?;
         let used_for = (begin.elapsed() * MEASURED_FACTOR).clamp(MEASURED_FOR, MEASURED_FOR_MAX);
         let measured = Measured { until: Instant::now() + used_for, pending, is_bound: false };
         self.measured().insert(topic.to_owned(), measured);
-        Ok(full(pending))
+        Ok(pending)
     }
 
     fn measured(&self) -> MutexGuard<'_, BTreeMap<String, Measured>> {
@@ -213,13 +243,14 @@ impl Feed {
         let Some(before) = before.filter(|_| self.is_used()) else {
             return tokio::time::sleep(self.bounds.poll).await;
         };
-        let end = Instant::now() + self.bounds.poll;
+        // What was written is seen once it is synced, which shows as no other write: after a write, the pauses
+        // between two looks grow with its age.
+        let age = before.elapsed().unwrap_or_default();
+        let end = Instant::now() + age.clamp(GLANCE.min(self.bounds.poll), self.bounds.poll);
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            // A later write can have the same time, as the clock of files is coarse.
-            let is_fresh = before.elapsed().map_or(true, |age| age < GLANCE);
             tokio::time::sleep(left.min(GLANCE)).await;
-            if left <= GLANCE || is_fresh || self.store.written_at() != Some(before) {
+            if left <= GLANCE || self.store.written_at() != Some(before) {
                 return;
             }
         }
@@ -239,23 +270,44 @@ impl Feed {
                 health.hold_node_for(TABLE, (Cause::NotTaken, &why), self.bounds.poll);
             }
         }
-        let mut topics = Vec::new();
+        // Those with room for all that a transaction moves, and the others, each with its room.
+        let (mut ample, mut scarce) = (Vec::new(), Vec::new());
         for topic in waiting.known {
             let what = format!("feed of the topic {topic}");
-            match self.full(&topic).await? {
-                None => {
-                    health.free_node(&what);
-                    topics.push(topic);
-                }
-                Some(why) => health.hold_node_for(&what, (Cause::Full, &why), self.bounds.poll),
+            let pending = self.pending(&topic, Room::MAX).await?;
+            if let Some(why) = self.full(&topic, pending) {
+                health.hold_node_for(&what, (Cause::Full, &why), self.bounds.poll);
+                continue;
+            }
+            health.free_node(&what);
+            let room = Room::beside(&self.bounds, pending);
+            if room.holds(Room::MAX) {
+                ample.push(topic);
+            } else {
+                let (messages, bytes) = (room.messages.min(Room::MAX.messages), room.bytes);
+                scarce.push((vec![topic], Room { messages, bytes: bytes.min(Room::MAX.bytes) }));
             }
         }
-        if topics.is_empty() {
-            return Ok(0);
+        let mut all = 0;
+        for (topics, room) in std::iter::once((ample, Room::MAX)).chain(scarce) {
+            if !topics.is_empty() {
+                all += self.move_rows(fence, &topics, room, health).await?;
+            }
         }
-        let moved = match self.take_up(fence, &topics).await {
+        Ok(all)
+    }
+
+    /// Moves messages of these topics, and returns how many.
+    async fn move_rows(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        room: Room,
+        health: &Health,
+    ) -> store::Result<u64> {
+        let moved = match self.take_up(fence, topics, room).await {
             Err(error) if is_of_rows(&error) => {
-                self.collect_by_topic(fence, &topics, &error, health).await?
+                self.collect_by_topic(fence, topics, &error, health).await?
             }
             moved => {
                 let moved = moved?;
@@ -266,12 +318,12 @@ impl Feed {
         if moved > 0 {
             // What was moved is not known by topic.
             let mut measured = self.measured();
-            for topic in &topics {
+            for topic in topics {
                 let Some(Measured { pending, is_bound, .. }) = measured.get_mut(topic) else {
                     continue;
                 };
                 pending.messages += moved;
-                pending.bytes += COLLECTED_BYTES_MAX + moved * NAME_BYTES_MAX as u64;
+                pending.bytes += room.bytes + moved * NAME_BYTES_MAX as u64;
                 *is_bound = true;
             }
             drop(measured);
@@ -280,9 +332,14 @@ impl Feed {
         Ok(moved)
     }
 
-    async fn take_up(&self, fence: &FencingToken, topics: &[String]) -> store::Result<u64> {
-        let (limit, bytes) = (COLLECTED_MAX, COLLECTED_BYTES_MAX);
-        self.store.collect_messages(fence, topics, limit, bytes).await
+    async fn take_up(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        room: Room,
+    ) -> store::Result<u64> {
+        let limit = u32::try_from(room.messages).unwrap_or(u32::MAX);
+        self.store.collect_messages(fence, topics, limit, room.bytes).await
     }
 
     /// Moves messages of one topic after the other, so that a row that cannot be moved holds up its own alone.
@@ -297,7 +354,7 @@ impl Feed {
         for topic in topics {
             let moved = match topics {
                 [_] => Err(error.clone()),
-                _ => self.take_up(fence, std::slice::from_ref(topic)).await,
+                _ => self.take_up(fence, std::slice::from_ref(topic), Room::MAX).await,
             };
             match moved {
                 Ok(moved) => {

@@ -19,6 +19,8 @@ pub(super) struct Place {
     file: Inode,
     /// The log's identity; none: there is no log.
     log: Option<Inode>,
+    /// Where the log is: beside the file itself, also if the path is a link.
+    log_path: PathBuf,
 }
 
 /// A file's identity, independent of its name: device and inode.
@@ -78,7 +80,8 @@ impl Place {
         // The process's directory may change, and links may be redirected later.
         let path = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
         let file = Inode::of(&path).map_err(|error| unreadable(&path, &error))?;
-        Ok(Place { file, log: Inode::of(&beside(&path, "-wal")).ok(), path })
+        let log_path = beside(&super::open::real(&path), "-wal");
+        Ok(Place { file, log: Inode::of(&log_path).ok(), log_path, path })
     }
 
     /// The size of the database file, in bytes, and when it was written last; none: unknown.
@@ -89,19 +92,19 @@ impl Place {
 
     /// When the log was written last; none: unknown.
     pub(super) fn log_written_at(&self) -> Option<SystemTime> {
-        std::fs::metadata(beside(&self.path, "-wal")).ok()?.modified().ok()
+        std::fs::metadata(&self.log_path).ok()?.modified().ok()
     }
 
     /// Which of the opened files is no longer at its path; none: both are there, as far as can be
     /// determined.
     pub(super) fn lost(&self) -> Option<Loss> {
-        let log = || self.log?.gone_from(&beside(&self.path, "-wal")).map(Loss::Log);
+        let log = || self.log?.gone_from(&self.log_path).map(Loss::Log);
         self.file.gone_from(&self.path).map(Loss::File).or_else(log)
     }
 
     /// Whether the log at the path belongs to another file.
     fn has_another_log(&self) -> bool {
-        Inode::of(&beside(&self.path, "-wal")).is_ok_and(|log| Some(log) != self.log)
+        Inode::of(&self.log_path).is_ok_and(|log| Some(log) != self.log)
     }
 
     /// The message: what happened, and the fix. `saved`: the removed log's content is in the
