@@ -960,6 +960,8 @@ pub struct OutboxTopic {
     pub oldest: Option<Time>,
     /// The error of its last attempt.
     pub waiting_error: Option<String>,
+    /// How many rows of it are in the table `feed`: they are no messages yet.
+    pub inserted: u64,
     /// How many of the latest [`GIVEN_UP_READ_MAX`] messages that were given up can be retried: those that were not
     /// discarded, and that no later message has superseded.
     pub given_up: u64,

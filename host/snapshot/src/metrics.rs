@@ -292,6 +292,12 @@ const METRICS: &[Metric] = &[
         series: |s| of_topics(s, |topic| one(topic.waiting as f64)),
     },
     Metric {
+        name: "besom_topic_inserted_rows",
+        kind: Kind::Gauge,
+        help: "Rows of the topic that the product has inserted and that are no messages yet; counted up to 100000.",
+        series: |s| of_topics(s, |topic| one(topic.inserted as f64)),
+    },
+    Metric {
         name: "besom_topic_given_up_messages",
         kind: Kind::Gauge,
         help: "Messages of the topic that were given up and can be retried, among the latest 100 that were given up.",

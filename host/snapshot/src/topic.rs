@@ -16,6 +16,9 @@ pub struct Topic {
     /// The error of the last attempt of the oldest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_error: Option<String>,
+    /// How many rows that the product has inserted are no messages yet, at most [`Topic::COUNT_MAX`].
+    #[serde(default)]
+    pub inserted: u64,
     /// How many of the latest messages that were given up can be retried, at most [`Topic::GIVEN_UP_MAX`]: those that
     /// were not discarded, and that no later message of their key has superseded.
     #[serde(default)]
@@ -40,6 +43,11 @@ impl Topic {
     /// The number of messages that wait, in words.
     pub fn count(&self) -> String {
         counted(self.waiting, Topic::COUNT_MAX)
+    }
+
+    /// The number of rows that are no messages yet, in words.
+    pub fn count_inserted(&self) -> String {
+        counted(self.inserted, Topic::COUNT_MAX)
     }
 
     /// The number of messages that were given up, in words.

@@ -750,7 +750,8 @@ fn text(report: &Report) -> String {
 
 /// Renders the topics as a table.
 fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
-    let mut table = Table::new(&["TOPIC", ">WAITING", "OLDEST", ">GIVEN UP", "NOTE"], "");
+    let mut table =
+        Table::new(&["TOPIC", ">INSERTED", ">WAITING", "OLDEST", ">GIVEN UP", "NOTE"], "");
     let mut given_up = String::new();
     for Printed(topic) in topics {
         let note = match (topic.has_route, &topic.waiting_error) {
@@ -768,6 +769,7 @@ fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
         }
         table.row([
             topic.name.clone(),
+            topic.count_inserted(),
             topic.count(),
             output::text(topic.oldest.map(|at| Stamp(at).beside(now))),
             topic.count_given_up(),

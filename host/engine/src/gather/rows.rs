@@ -17,12 +17,21 @@ pub fn topics(routes: &BTreeSet<String>, stored: Vec<OutboxTopic>) -> Vec<Topic>
         |name: &String| Topic { name: name.clone(), has_route: true, ..Topic::default() };
     let mut topics: BTreeMap<String, Topic> =
         routes.iter().map(|name| (name.clone(), of_route(name))).collect();
-    for OutboxTopic { topic, waiting, oldest, waiting_error, given_up, last_given_up } in stored {
+    for stored in stored {
+        let OutboxTopic {
+            topic,
+            waiting,
+            oldest,
+            waiting_error,
+            inserted,
+            given_up,
+            last_given_up,
+        } = stored;
         let found =
             topics.entry(topic.clone()).or_insert(Topic { name: topic, ..Topic::default() });
         (found.waiting, found.oldest, found.given_up) = (waiting, oldest, given_up);
         (found.given_up_at, found.given_up_error) = last_given_up.unzip();
-        found.waiting_error = waiting_error;
+        (found.waiting_error, found.inserted) = (waiting_error, inserted);
     }
     topics.into_values().collect()
 }

@@ -644,6 +644,16 @@ pub(super) async fn topics(
         found.waiting_error = row.try_get::<_, Option<String>>(2)?.map(plain);
         found.waiting = row.try_get::<_, i64>(3)?.unsigned_abs();
     }
+    let next = "SELECT f.topic, (SELECT count(*) FROM (SELECT FROM @.feed c WHERE c.topic = f.topic LIMIT $2) counted)
+        FROM @.feed f WHERE f.topic > $1 ORDER BY f.topic LIMIT 1";
+    let (mut last, mut count) = (String::new(), 0);
+    while count < topics_max
+        && let Some(row) = session.row(next, params![last, i64::from(count_max)]).await?
+    {
+        (last, count) = (row.try_get(0)?, count + 1);
+        let found = topics.entry(plain(last.clone())).or_default();
+        found.inserted = row.try_get::<_, i64>(1)?.unsigned_abs();
+    }
     let next = "SELECT topic FROM @.outbox WHERE given_up_at IS NOT NULL AND topic > $1
         ORDER BY topic, id LIMIT 1";
     let superseded = superseded();

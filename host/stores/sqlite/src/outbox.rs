@@ -721,7 +721,7 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
          WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > CAST(?1 AS TEXT)
          ORDER BY topic, id LIMIT 1",
     )?;
-    let mut count = conn.prepare_cached(
+    let mut waiting = conn.prepare_cached(
         "SELECT count(*) FROM (SELECT 1 FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = CAST(?1 AS TEXT) LIMIT ?2)",
     )?;
@@ -734,7 +734,21 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
         last = topic;
         let found = topics.entry(last.clone()).or_default();
         (found.oldest, found.waiting_error) = (Some(oldest), error);
-        found.waiting = count.query_row(params![last, count_max], |r| r.get(0))?;
+        found.waiting = waiting.query_row(params![last, count_max], |r| r.get(0))?;
+    }
+    let mut next = conn.prepare_cached(
+        "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
+    )?;
+    let mut rows = conn.prepare_cached(
+        "SELECT count(*) FROM (SELECT 1 FROM besom_feed WHERE topic = CAST(?1 AS TEXT) LIMIT ?2)",
+    )?;
+    let (mut last, mut count) = (Vec::new(), 0);
+    while count < topics_max
+        && let Some(topic) = next.query_row(params![last], |r| r.get(0))?
+    {
+        (last, count) = (topic, count + 1);
+        let found = topics.entry(last.clone()).or_default();
+        found.inserted = rows.query_row(params![last, count_max], |r| r.get(0))?;
     }
     let mut next = conn.prepare_cached(
         "SELECT CAST(topic AS BLOB) FROM besom_outbox

@@ -467,6 +467,11 @@ impl State {
                 }
             }
         }
+        for row in &self.feed {
+            let found = topics.entry(&row.topic).or_default();
+            found.topic.clone_from(&row.topic);
+            found.inserted = (found.inserted + 1).min(u64::from(count_max));
+        }
         topics.into_values().collect()
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use besom_core::delivery::End;
 use besom_core::proposal::Change;
-use besom_ports::store::{Claimed, Entered, Error, Offered, Retention};
+use besom_ports::store::{Claimed, Entered, Error, Offered, OutboxTopic, Retention};
 
 use crate::conformance::World;
 use crate::conformance::world::{apply, candidate, task, tenant};
@@ -191,9 +191,18 @@ pub async fn topics_of_inserted_messages_are_told(world: &mut World) {
     assert_eq!((known, others), (owned(&["v", "t"]), owned(&["u", "w"])));
     let (known, others) = topics(world, &[], 2).await;
     assert_eq!((known.len(), others.len()), (0, 2));
+    let counted = async |world: &World, count_max| {
+        let topics = world.store().outbox_topics(9, count_max).await.expect("topics");
+        let of = |of: OutboxTopic| (of.topic, of.inserted, of.waiting);
+        topics.into_iter().map(of).collect::<Vec<_>>()
+    };
+    let of = |topic: &str, rows: u64| (topic.to_owned(), rows, 0);
+    assert_eq!(counted(world, 9).await, [of("t", 1), of("u", 2), of("v", 1), of("w", 1)]);
+    assert_eq!(counted(world, 1).await[1], of("u", 1));
     let moved = world.store().collect_messages(&world.fence, &owned(&["u"]), 9, NO_LIMIT).await;
     assert_eq!(moved.expect("moved"), 2);
     assert_eq!(topics(world, &["u"], 9).await, (vec![], owned(&["t", "v", "w"])));
+    assert_eq!(counted(world, 9).await[1], ("u".to_owned(), 0, 2));
 }
 
 /// A replaced leader moves nothing.
