@@ -236,7 +236,7 @@ async fn a_leader_that_stops_finishes_its_requests_and_begins_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_is_an_event_in_either_mode() {
-    let way = Way::new("schema = \"urn:example\"").await;
+    let way = Way::new("feed = true\nschema = \"urn:example\"").await;
     way.emit([7]).await;
     way.emit([7]).await;
     way.lead(1).await;
@@ -257,8 +257,13 @@ async fn a_request_is_an_event_in_either_mode() {
         assert_eq!(of("ce-sequence"), format!("{number:020}"));
         assert_eq!(of("besom-sequence"), number.to_string());
         assert_eq!(of("ce-datacontenttype"), "-", "Content-Type takes its place");
-        assert_eq!(request.body, b"{}");
+        assert_eq!((request.body.as_slice(), of("content-length").as_str()), (&b"{}"[..], "2"));
     }
+    let (topic, key) = ("t".to_owned(), "8".to_owned());
+    let empty = Offered { topic, tenant: None, key, number: None, payload: Vec::new() };
+    way.feed.enter("t", &[empty]).await.unwrap();
+    until("it is delivered", async || way.in_state(State::Delivered).await == 3).await;
+    assert_eq!(way.orchestrator.seen()[2].headers["content-length"], "0");
 
     let way = Way::new("envelope = \"structured\"").await;
     way.emit([7]).await;

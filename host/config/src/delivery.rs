@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use besom_core::delivery::event::Envelope;
-use besom_core::delivery::{Rules, TOPIC_PAUSE_MAX, broker};
+use besom_core::delivery::{Rules, broker};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place, Source};
@@ -127,7 +127,7 @@ impl Route {
             batch: self.batch,
             batch_bytes: self.batch_bytes,
             backoff: self.backoff,
-            backoff_max: self.backoff_max.min(TOPIC_PAUSE_MAX),
+            backoff_max: self.backoff_max.min(broker::PAUSE_MAX),
             poll,
         }
     }

@@ -46,6 +46,8 @@ use crate::time::Mono;
 
 /// How long the store is not asked after a failure.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+/// How long after the end of a pause a message is claimed: the store counts from its commit.
+const CLAIM_MARGIN: Duration = Duration::from_millis(50);
 /// Longest pause of a topic whose messages all wait, for a token or for a broker.
 pub const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long a topic has only failed before a success makes its other messages due: the receiver is back.
@@ -506,8 +508,12 @@ impl Machine {
         let claim = Claim { room, hold, wait_max };
         self.turn = self.turn.wrapping_add(1);
         self.claiming = true;
-        self.look_at = now + self.settings.poll;
         self.noting = std::mem::take(&mut self.ended);
+        let pauses = self.noting.iter().filter_map(|attempt| match &attempt.end {
+            End::Again { after, .. } | End::Unsent { after, .. } => Some(*after + CLAIM_MARGIN),
+            End::Delivered(_) | End::GivenUp { .. } => None,
+        });
+        self.look_at = now + pauses.chain([self.settings.poll]).min().unwrap_or_default();
         out.push(Command::Claim { ended: self.noting.clone(), claim });
     }
 }

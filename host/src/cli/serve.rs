@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::{self, Loader, Purpose, unmatched};
-use super::{Exit, Failure, Global, exposed, kept};
+use super::{Exit, Failure, Global, endpoints, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
 use besom_config::{self as config, Config, Diagnostic, Overrides, Problems, Resolved};
@@ -398,6 +398,9 @@ async fn reload(
                 continue;
             }
         };
+        for words in endpoints::faults(&new) {
+            tracing::error!("a restart with these files would fail: {words}: {}", endpoints::FIX);
+        }
         let mut changes = config.diff(&new);
         let unused = unused.map(|problems| format!("{CODE_KEPT}\n{problems}"));
         let is_same = sign == Sign::Changed
@@ -416,6 +419,11 @@ async fn reload(
             told.defined.send_if_modified(|now| {
                 let changes = now.fault != unused;
                 if changes {
+                    if unused.is_none() {
+                        tracing::info!(
+                            "the files are valid again and have what this host runs with"
+                        );
+                    }
                     Arc::make_mut(now).fault = unused;
                 }
                 changes

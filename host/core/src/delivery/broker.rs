@@ -35,6 +35,10 @@ use crate::time::Mono;
 /// How many batches may be between their reading and the recording of their results.
 const BATCHES_MAX: usize = 4;
 
+/// The longest pause between two tries, whatever is configured: a single request to a broker that is away costs
+/// little, and everything waits for it.
+pub const PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// Maximum number of keys of a topic that are held at the same time. A message of another key that the
 /// broker cannot take holds up the whole topic.
 pub const HELD_MAX: usize = 100;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, Request, State};
 use axum::http::StatusCode;
@@ -18,6 +18,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use besom_core::delivery::feed::{Entered, Offered, check};
 use besom_core::ids::Tenant;
+use futures::StreamExt as _;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
@@ -31,6 +32,8 @@ use crate::host::feed::{Feed, Refused};
 pub const BATCH_MAX: usize = 1_000;
 /// Maximum size of a request body, in bytes.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Up to this size, what is too large is read before it is refused, in bytes.
+const DROPPED_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of requests that are read and stored at the same time; further ones wait. It bounds
 /// the memory that bodies and their messages take.
 pub const REQUESTS_MAX: usize = 8;
@@ -65,7 +68,7 @@ pub fn router(feed: Arc<Feed>) -> Router {
     Router::new()
         .route("/feed/{topic}", post(several))
         .route("/feed/{topic}/{key}", post(single).get(last))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(DefaultBodyLimit::disable())
         .layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(REQUESTS_MAX)), in_turn))
         .with_state(feed)
 }
@@ -73,7 +76,33 @@ pub fn router(feed: Arc<Feed>) -> Router {
 /// Reads a request when its turn has come. The listener limits how long that takes.
 async fn in_turn(State(turns): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
     let _turn = turns.acquire().await;
-    next.run(request).await
+    let (parts, body) = request.into_parts();
+    match whole(body).await {
+        Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
+        Err(refused) => refused,
+    }
+}
+
+/// Reads a body. What is too large is read and dropped: a client that is still writing when the connection is closed
+/// does not see the answer, and would send it again.
+async fn whole(body: Body) -> Result<Bytes, Response> {
+    let (mut stream, mut read, mut all) = (body.into_data_stream(), 0, Vec::new());
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|error| refuse(&format!("the body cannot be read: {error}")))?;
+        read += chunk.len();
+        if read > DROPPED_BYTES_MAX {
+            break;
+        } else if read > BODY_BYTES_MAX {
+            all = Vec::new();
+        } else {
+            all.extend_from_slice(&chunk);
+        }
+    }
+    if read <= BODY_BYTES_MAX {
+        return Ok(all.into());
+    }
+    let why = format!("length limit exceeded: at most {BODY_BYTES_MAX} bytes");
+    Err(answers::with(StatusCode::PAYLOAD_TOO_LARGE, &why))
 }
 
 async fn single(

@@ -281,6 +281,9 @@ fn said(error: &RedisError) -> String {
         return NO_ANSWER.to_owned();
     }
     let words = error.to_string();
+    if error.is_connection_dropped() {
+        return format!("{words} (a message above Redis' proto-max-bulk-len ends the connection)");
+    }
     // The commands of a batch are refused for the same reason.
     let first = words.split_once("(Index 0, error: ").map(|(_, rest)| {
         rest.split_once("), (Index").or_else(|| rest.split_once(")]")).map_or(rest, |(own, _)| own)

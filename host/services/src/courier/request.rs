@@ -37,6 +37,8 @@ pub(super) fn build(
         .header(header::HOST, host)
         .header(header::USER_AGENT, concat!("besom/", env!("CARGO_PKG_VERSION")))
         .header(header::CONTENT_TYPE, content_type)
+        // Also of a body without content, which hyper leaves out.
+        .header(header::CONTENT_LENGTH, body.len())
         .header("idempotency-key", key)
         .header("besom-topic", plain(&message.topic))
         .header("besom-key", plain(&message.key))
