@@ -123,6 +123,16 @@ fn send(producer: &BaseProducer, topic: &str, key: &str, payload: &str) -> Resul
     Ok(())
 }
 
+/// Waits until all that was sent is confirmed. `Producer::flush` would notice that up to 100 ms later.
+fn confirmed(producer: &BaseProducer) -> Result<()> {
+    let begun = Instant::now();
+    while producer.in_flight_count() > 0 {
+        ensure!(begun.elapsed() < PATIENCE, "not all messages are confirmed");
+        producer.poll(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 /// Messages per second of the bare producer.
 fn to_kafka(kafka: &Kafka) -> Result<f64> {
     let producer = producer(kafka)?;
@@ -131,7 +141,7 @@ fn to_kafka(kafka: &Kafka) -> Result<f64> {
         let (key, payload) = message(number);
         send(&producer, BARE, &key, &payload)?;
     }
-    producer.flush(PATIENCE)?;
+    confirmed(&producer)?;
     Ok(f64::from(MESSAGES) / begun.elapsed().as_secs_f64())
 }
 
@@ -163,7 +173,7 @@ fn relay(kafka: &Kafka) -> Result<f64> {
                 (last, sent) = (Some(row.get::<_, i64>(0)?), sent + 1);
             }
             drop(rows);
-            producer.flush(PATIENCE)?;
+            confirmed(&producer)?;
             match last {
                 Some(last) => {
                     reader.execute("DELETE FROM besom_feed WHERE id <= ?1", [last])?;
