@@ -305,7 +305,8 @@ impl Node {
             loaded: false,
             load_at: None,
             delivering: false,
-            prune_at: now.mono + settings.prune_every,
+            // Sooner at first: a host that is often restarted prunes as well.
+            prune_at: now.mono + settings.prune_every / 10,
             reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
             last: now,
