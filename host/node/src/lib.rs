@@ -306,7 +306,7 @@ impl Node {
             load_at: None,
             delivering: false,
             // Sooner at first: a host that is often restarted prunes as well.
-            prune_at: now.mono + settings.prune_every / 10,
+            prune_at: now.mono + settings.prune_every / 4,
             reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
             last: now,

@@ -71,15 +71,16 @@ pub struct Rest {
 impl Rest {
     /// With less processor time than this between two looks, the process rests.
     const CPU_MAX: Duration = Duration::from_millis(100);
-    /// For how many looks it rests before it is told: the store gives back its own memory first.
+    /// For how many looks it rests before it is told.
     const LOOKS: u32 = 6;
 
-    /// Whether the process has rested for six looks in a row, at intervals of a few seconds; said once, until it
-    /// works again. `cpu` is the processor time that it has used since its start.
+    /// Whether the process has rested for six looks in a row, at intervals of a few seconds, and again after twice as
+    /// many and so on: the store gives back its own memory meanwhile. `cpu` is the processor time that it has used
+    /// since its start.
     pub fn begins(&mut self, cpu: Duration) -> bool {
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         self.looks = if used > Rest::CPU_MAX { 0 } else { self.looks.saturating_add(1) };
-        self.looks == Rest::LOOKS
+        self.looks.is_multiple_of(Rest::LOOKS) && (self.looks / Rest::LOOKS).is_power_of_two()
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_told_once_until_there_is_work_again() {
+    fn a_rest_is_told_ever_more_seldom_until_there_is_work_again() {
         let mut rest = Rest::default();
         let mut told = |cpu_ms: &[u64]| -> Vec<bool> {
             cpu_ms.iter().map(|cpu| rest.begins(Duration::from_millis(*cpu))).collect()
@@ -121,6 +122,10 @@ mod tests {
         assert_eq!(told(&[5_200, 9_000]), [false; 2], "it works again");
         expected.pop();
         assert_eq!(told(&[9_500, 9_510, 9_520, 9_530, 9_540, 9_550, 9_560]), expected);
+        let rests = told(&[9_560; 34]);
+        let again: Vec<usize> =
+            (7..).zip(rests).filter_map(|(at, told)| told.then_some(at)).collect();
+        assert_eq!(again, [12, 24]);
         assert!(cpu_time() > Duration::ZERO);
     }
 

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How long a check waits after a change, so that a file being written is complete.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often the files are checked.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_secs(1);
 /// How often a check is repeated while the files keep changing.
 const SETTLES_MAX: u32 = 4;
 
