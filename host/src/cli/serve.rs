@@ -8,7 +8,7 @@ use std::time::Duration;
 use besom_core::ids::TaskName;
 use besom_core::ring::VIRTUAL_NODES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::{self, Loader, Purpose, unmatched};
@@ -70,7 +70,9 @@ pub async fn serve(
     let router = api::of_products(Arc::clone(&endpoint), Arc::clone(&assembly.feed));
     let mut listeners = listen(&assembly.config, router, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
-    let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
+    let saved = Arc::new(Notify::new());
+    let files = Reload::watch(&global.config, &assembly.config.plugins.dir, Arc::clone(&saved))
+        .map_err(signals)?;
     if assembly.config.tasks.is_empty() && !assembly.feed.is_used() {
         tracing::warn!("no tasks are configured: nothing runs until the configuration names one");
     }
@@ -81,7 +83,7 @@ pub async fn serve(
         at: clock::wall(),
         fault: None,
     }));
-    let gatherer = Gatherer::new(sources(global, &assembly, defines, &running));
+    let gatherer = Gatherer::new(sources(global, &assembly, defines, (&running, saved)));
     let gathering = tokio::spawn(gatherer.clone().run());
     let host = api::host::Host {
         node: assembly.ports.node.clone(),
@@ -274,7 +276,7 @@ fn sources(
     global: &Global,
     assembly: &Assembly,
     defined: watch::Receiver<Arc<Defined>>,
-    running: &Running,
+    (running, saved): (&Running, Arc<Notify>),
 ) -> Sources {
     let Assembly { config, ports, .. } = assembly;
     let of_store = || match &config.store.url {
@@ -300,6 +302,7 @@ fn sources(
             host: ports.node.node_name().to_owned(),
             path: global.config.clone(),
             overrides: Overrides::from_env(global.set.clone()),
+            saved,
         },
         defined,
         live: running.live.clone(),

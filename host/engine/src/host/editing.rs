@@ -5,6 +5,7 @@
 //! for the disk: call them on a thread that may block.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
@@ -17,6 +18,7 @@ use besom_config::hunk::{Fate, Line};
 use besom_config::{Diagnostic, Overrides, RawConfig};
 use besom_product::model::collections_for;
 use besom_system::secret::redact;
+use tokio::sync::Notify;
 
 /// The configuration file of a host.
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ pub struct Desk {
     pub path: PathBuf,
     /// The settings from flags and the environment, which take precedence over the file.
     pub overrides: Overrides,
+    /// Told of each file that was saved, so that it takes effect at once.
+    pub saved: Arc<Notify>,
 }
 
 /// The result of an edit.
@@ -97,6 +101,7 @@ impl Desk {
             // Also detects that the file was changed in the meantime.
             let base = FileDigest::from(wanted.base.clone());
             digest = file::replace(&self.path, &base, &result.text).map_err(|e| e.to_string())?;
+            self.saved.notify_one();
         }
         let problem = |finding: &Finding| problem(&finding.diagnostic, &result);
         let lines = result.hunks.iter().flat_map(|hunk| &hunk.lines);
@@ -162,6 +167,8 @@ fn small(number: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     const NOW: Time = Time::from_secs(1_750_000_000);
@@ -171,7 +178,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("besom.toml");
         std::fs::write(&path, TEXT).expect("written");
-        (dir, Desk { host: "one".into(), path, overrides: Overrides::default() })
+        (
+            dir,
+            Desk {
+                host: "one".into(),
+                path,
+                overrides: Overrides::default(),
+                saved: Arc::default(),
+            },
+        )
     }
 
     fn schedule(base: &str, value: &str, save: bool) -> Edit {
@@ -199,9 +214,11 @@ mod tests {
         let (kept, removed, added) = (DiffKind::Kept, DiffKind::Removed, DiffKind::Added);
         assert_eq!(lines, [(kept, 1), (kept, 2), (removed, 3), (added, 3)]);
         assert_eq!(desk.show().expect("read").text, TEXT);
+        let told = || desk.saved.notified().now_or_never().is_some();
+        assert!(!told(), "nothing is saved");
 
         let saved = desk.edit(&schedule(&shown.digest, "@hourly", true), NOW).expect("saved");
-        assert!(saved.edited.saved);
+        assert!(saved.edited.saved && told());
         assert_eq!(saved.change.as_deref(), Some("schedule \"@daily\" -> \"@hourly\""));
         let now = desk.show().expect("read");
         assert_eq!(

@@ -1,17 +1,19 @@
 //! Notices changes of the configuration file and the plugins.
 //!
-//! SIGHUP and a poll trigger a check, which compares the files. The directories are not watched: the
-//! database of a single machine is in the same one, and each page that it writes would be a notification.
+//! SIGHUP, an edit by the dashboard and a poll trigger a check, which compares the files. The directories are not
+//! watched: the database of a single machine is in the same one, and each page that it writes would be a notification.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 /// How long a check waits after a change, so that a file being written is complete.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often the files are checked.
-const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(200);
 /// How often a check is repeated while the files keep changing.
 const SETTLES_MAX: u32 = 4;
 
@@ -31,6 +33,7 @@ pub struct Reload {
     /// `None`: nothing was checked yet.
     seen: Option<Marks>,
     hangup: Signal,
+    saved: Arc<Notify>,
 }
 
 /// Distinguishes versions of the files without reading them.
@@ -42,13 +45,14 @@ type Mark = (SystemTime, u64, u64);
 
 impl Reload {
     /// Starts watching: every change after this call is noticed. The first check is due at once, because
-    /// the files can have changed since they were read: compiling plugins takes a while.
+    /// the files can have changed since they were read: compiling plugins takes a while. `saved` tells of files that
+    /// this host has saved itself.
     ///
     /// # Errors
     /// SIGHUP cannot be caught.
-    pub fn watch(file: &Path, plugins: &Path) -> std::io::Result<Reload> {
+    pub fn watch(file: &Path, plugins: &Path, saved: Arc<Notify>) -> std::io::Result<Reload> {
         let hangup = signal(SignalKind::hangup())?;
-        Ok(Reload { file: file.to_owned(), plugins: plugins.to_owned(), seen: None, hangup })
+        Ok(Reload { file: file.to_owned(), plugins: plugins.to_owned(), seen: None, hangup, saved })
     }
 
     /// Waits until there is something to load.
@@ -60,6 +64,7 @@ impl Reload {
                         self.seen = Some(self.marks());
                         return Sign::Asked;
                     }
+                    () = self.saved.notified() => {}
                     () = tokio::time::sleep(POLL) => {}
                 }
             }
@@ -116,7 +121,8 @@ mod tests {
         let (file, plugins) = (dir.path().join("besom.toml"), dir.path().join("plugins.d"));
         std::fs::write(&file, "a = 1").expect("written");
         std::fs::create_dir(&plugins).expect("created");
-        let mut reload = Reload::watch(&file, &plugins).expect("watched");
+        let saved = Arc::new(Notify::new());
+        let mut reload = Reload::watch(&file, &plugins, Arc::clone(&saved)).expect("watched");
         let bound = Duration::from_secs(30);
         // What may have changed since the files were read.
         let sign = tokio::time::timeout(bound, reload.changed()).await.expect("at once");
@@ -134,7 +140,7 @@ mod tests {
         assert_eq!(sign, Sign::Changed);
 
         std::fs::write(dir.path().join("other"), "xx").expect("written");
-        let quiet = tokio::time::timeout(POLL * 4, reload.changed()).await;
+        let quiet = tokio::time::timeout(POLL * 10, reload.changed()).await;
         assert!(quiet.is_err(), "{quiet:?}");
     }
 }

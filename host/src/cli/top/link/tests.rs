@@ -74,7 +74,8 @@ impl Site {
         let (live, lives) = watch::channel(Live { role: Role::Following, term: None });
         let (defined, defines) = watch::channel(Arc::default());
         let path = directory.join("besom.toml");
-        let desk = Desk { host: "node-a".into(), path, overrides: Overrides::default() };
+        let (host, saved) = ("node-a".into(), Arc::default());
+        let desk = Desk { host, path, overrides: Overrides::default(), saved };
         let gatherer = Gatherer::new(Sources {
             store: Arc::clone(&store) as _,
             coordination: Arc::new(lease.handle(node.clone(), "machine")),
