@@ -48,8 +48,8 @@ use crate::time::Mono;
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// How long after the end of a pause a message is claimed: the store counts from its commit.
 const CLAIM_MARGIN: Duration = Duration::from_millis(50);
-/// Longest pause of a topic whose messages all wait, for a token or for a broker.
-pub const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Longest pause of a topic whose messages all wait for a token.
+const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long a topic has only failed before a success makes its other messages due: the receiver is back.
 const OUTAGE_MIN: Duration = Duration::from_secs(30);
 /// Maximum number of messages of a topic that become due so; others wait for their own pause.

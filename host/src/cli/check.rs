@@ -26,7 +26,6 @@ use besom_ports::store::{self, MappingFault, Range, Store};
 use besom_product::doc;
 use besom_product::retention::{in_ranges, moved};
 use besom_runtime::built_in::{self, Absence};
-use besom_services::courier::{look_at_identity, look_at_password, look_at_token};
 
 /// `besom check`.
 #[derive(Debug, clap::Args)]
@@ -394,15 +393,8 @@ fn shown(diagnostic: &Diagnostic) -> serde_json::Value {
 
 /// Reports files with tokens, passwords and keys of topics that cannot be used: a host would not start with them.
 fn tokens(resolved: &mut Resolved) {
-    let topics = resolved.partial().topics.clone();
-    for (name, route) in &topics {
-        let token = route.token_file.as_deref().map(look_at_token);
-        let password = route.password_file.as_deref().map(look_at_password);
-        let identity = route.cert.as_deref().zip(route.key.as_deref());
-        let identity = identity.map(|(cert, key)| look_at_identity(cert, key));
-        for message in [token, password, identity].into_iter().flatten().filter_map(Result::err) {
-            resolved.token_fault(name, format!("the topic `{name}`: {message}"));
-        }
+    for (topic, words) in endpoints::topic_faults(resolved.partial()) {
+        resolved.token_fault(&topic, words);
     }
 }
 

@@ -5,11 +5,27 @@ use std::path::Path;
 
 use besom_config::Config;
 use besom_engine::api::{self, Rights, Tickets, TlsFiles, Tokens};
+use besom_services::courier::{look_at_identity, look_at_password, look_at_token};
 use besom_system::secret;
 
 /// The fix for every fault of these files.
 pub const FIX: &str =
     "correct the file, or name another one; paths are relative to the configuration file";
+
+/// Returns an error message, with its topic, for each file of a topic that cannot be used.
+pub fn topic_faults(config: &Config) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    for (name, route) in &config.topics {
+        let token = route.token_file.as_deref().map(look_at_token);
+        let password = route.password_file.as_deref().map(look_at_password);
+        let identity = route.cert.as_deref().zip(route.key.as_deref());
+        let identity = identity.map(|(cert, key)| look_at_identity(cert, key));
+        for message in [token, password, identity].into_iter().flatten().filter_map(Result::err) {
+            faults.push((name.clone(), format!("the topic `{name}`: {message}")));
+        }
+    }
+    faults
+}
 
 /// Returns an error message for each file that cannot be used, prefixed with its key.
 pub fn faults(config: &Config) -> Vec<String> {

@@ -83,7 +83,7 @@ pub async fn serve(
         at: clock::wall(),
         fault: None,
     }));
-    let gatherer = Gatherer::new(sources(global, &assembly, defines, (&running, saved)));
+    let gatherer = Gatherer::new(sources(global, &assembly, defines, &running, saved));
     let gathering = tokio::spawn(gatherer.clone().run());
     let host = api::host::Host {
         node: assembly.ports.node.clone(),
@@ -276,7 +276,8 @@ fn sources(
     global: &Global,
     assembly: &Assembly,
     defined: watch::Receiver<Arc<Defined>>,
-    (running, saved): (&Running, Arc<Notify>),
+    running: &Running,
+    saved: Arc<Notify>,
 ) -> Sources {
     let Assembly { config, ports, .. } = assembly;
     let of_store = || match &config.store.url {
@@ -401,7 +402,8 @@ async fn reload(
                 continue;
             }
         };
-        for words in endpoints::faults(&new) {
+        let of_topics = endpoints::topic_faults(&new).into_iter().map(|(_, words)| words);
+        for words in endpoints::faults(&new).into_iter().chain(of_topics) {
             tracing::error!("a restart with these files would fail: {words}: {}", endpoints::FIX);
         }
         let mut changes = config.diff(&new);

@@ -45,15 +45,15 @@ pub struct Origin<'a> {
 /// The value of an attribute; as it is displayed, it is sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
-    /// A text.
+    /// Sent as it is.
     Text(&'a str),
     /// The source: the store with this identity.
     Source(&'a str),
-    /// A moment.
+    /// In UTC, as RFC 3339 has it.
     Time(Time),
-    /// A number of which the text is sorted as the numbers are.
+    /// With twenty digits, so that the texts are sorted as the numbers are.
     Sequence(u64),
-    /// A number.
+    /// In decimal digits.
     Number(u64),
 }
 

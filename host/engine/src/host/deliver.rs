@@ -143,9 +143,9 @@ struct Signals {
 
 /// What a loop handles next.
 enum Next<E> {
-    /// An answer.
+    /// What a command has come to.
     Answer(E),
-    /// Its deadline.
+    /// The deadline of its machine has passed.
     Tick,
     /// There are new messages.
     News,

@@ -178,15 +178,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("besom.toml");
         std::fs::write(&path, TEXT).expect("written");
-        (
-            dir,
-            Desk {
-                host: "one".into(),
-                path,
-                overrides: Overrides::default(),
-                saved: Arc::default(),
-            },
-        )
+        let (host, saved) = ("one".into(), Arc::default());
+        (dir, Desk { host, path, overrides: Overrides::default(), saved })
     }
 
     fn schedule(base: &str, value: &str, save: bool) -> Edit {

@@ -54,7 +54,7 @@ impl Default for Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Room {
     messages: u64,
-    /// Of payloads.
+    /// The size of their payloads, in bytes.
     bytes: u64,
 }
 
@@ -65,10 +65,9 @@ impl Room {
 
     /// What may be moved if so much is waiting.
     fn beside(bounds: &Bounds, pending: Pending) -> Room {
-        Room {
-            messages: u64::from(bounds.pending_messages).saturating_sub(pending.messages),
-            bytes: bounds.pending_bytes.saturating_sub(pending.bytes),
-        }
+        let messages = u64::from(bounds.pending_messages).saturating_sub(pending.messages);
+        let bytes = bounds.pending_bytes.saturating_sub(pending.bytes);
+        Room { messages: messages.min(Room::MAX.messages), bytes: bytes.min(Room::MAX.bytes) }
     }
 
     fn holds(self, other: Room) -> bool {
@@ -137,19 +136,31 @@ impl Feed {
             return Err(Refused::Full(why));
         }
         let entered = self.store.enter_messages(offered).await.map_err(Refused::Store)?;
-        if entered.iter().any(|one| matches!(one, Entered::Stored { .. })) {
-            self.news.send_replace(());
-        }
-        if let Some(Measured { pending, is_bound, .. }) = self.measured().get_mut(topic) {
-            *is_bound = true;
-            for (one, entered) in offered.iter().zip(&entered) {
-                if matches!(entered, Entered::Stored { .. }) {
-                    pending.messages += 1;
-                    pending.bytes += (one.key.len() + one.payload.len()) as u64;
-                }
+        let mut stored = Pending::default();
+        for (one, entered) in offered.iter().zip(&entered) {
+            if matches!(entered, Entered::Stored { .. }) {
+                stored.messages += 1;
+                stored.bytes += (one.key.len() + one.payload.len()) as u64;
             }
         }
+        if stored.messages > 0 {
+            self.stored([topic], stored);
+        }
         Ok(entered)
+    }
+
+    /// Counts messages that were stored in the outbox, of each of these topics at most this many.
+    fn stored<'a>(&self, topics: impl IntoIterator<Item = &'a str>, most: Pending) {
+        let mut measured = self.measured();
+        for topic in topics {
+            if let Some(Measured { pending, is_bound, .. }) = measured.get_mut(topic) {
+                pending.messages += most.messages;
+                pending.bytes += most.bytes;
+                *is_bound = true;
+            }
+        }
+        drop(measured);
+        self.news.send_replace(());
     }
 
     /// The highest number that the product has given to a message of this topic, tenant and key; 0: none.
@@ -281,11 +292,9 @@ impl Feed {
             }
             health.free_node(&what);
             let room = Room::beside(&self.bounds, pending);
-            if room.holds(Room::MAX) {
-                ample.push(topic);
-            } else {
-                let (messages, bytes) = (room.messages.min(Room::MAX.messages), room.bytes);
-                scarce.push((vec![topic], Room { messages, bytes: bytes.min(Room::MAX.bytes) }));
+            match room == Room::MAX {
+                true => ample.push(topic),
+                false => scarce.push((vec![topic], room)),
             }
         }
         let mut all = 0;
@@ -317,17 +326,8 @@ impl Feed {
         };
         if moved > 0 {
             // What was moved is not known by topic.
-            let mut measured = self.measured();
-            for topic in topics {
-                let Some(Measured { pending, is_bound, .. }) = measured.get_mut(topic) else {
-                    continue;
-                };
-                pending.messages += moved;
-                pending.bytes += room.bytes + moved * NAME_BYTES_MAX as u64;
-                *is_bound = true;
-            }
-            drop(measured);
-            self.news.send_replace(());
+            let bytes = room.bytes + moved * NAME_BYTES_MAX as u64;
+            self.stored(topics.iter().map(String::as_str), Pending { messages: moved, bytes });
         }
         Ok(moved)
     }

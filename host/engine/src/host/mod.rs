@@ -153,7 +153,11 @@ pub async fn run(
     let pacer = tokio::spawn(Arc::clone(&ports.pacing).watch(ports.store.clone()));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report, events.clone()));
-    let (mut reported, mut rests) = (None, false);
+    let give_back = || {
+        let spare = Arc::clone(&spare);
+        tokio::task::spawn_blocking(move || spare.give_back());
+    };
+    let mut reported = None;
     let mut event = if barred { Event::Barred(Bar::Clock, true) } else { Event::Tick };
     let mut control_open = true;
     'running: loop {
@@ -172,9 +176,8 @@ pub async fn run(
         node.set_delivering(!*delivered.borrow_and_update());
         node.step(ports.clock.now(), event, &mut commands);
         stop_delivery.send_replace(node.finishes_work());
-        if std::mem::take(&mut rests) || is_committed && spare.has_grown() {
-            let spare = Arc::clone(&spare);
-            tokio::task::spawn_blocking(move || spare.give_back());
+        if is_committed && spare.has_grown() {
+            give_back();
         }
         for command in commands {
             match command {
@@ -287,7 +290,9 @@ pub async fn run(
                 }
             },
             _ = pulse.tick() => {
-                rests = rest.begins(cpu_time());
+                if rest.begins(cpu_time()) {
+                    give_back();
+                }
                 if let Some(now) = &reported {
                     rows.send_replace(Some(node_row(&ports, now, &digest)));
                 }

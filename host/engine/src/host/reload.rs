@@ -57,27 +57,29 @@ impl Reload {
 
     /// Waits until there is something to load.
     pub async fn changed(&mut self) -> Sign {
+        if self.seen.is_none() {
+            self.seen = Some(self.marks());
+            return Sign::Changed;
+        }
         loop {
-            if self.seen.is_some() {
-                tokio::select! {
-                    Some(()) = self.hangup.recv() => {
-                        self.seen = Some(self.marks());
-                        return Sign::Asked;
-                    }
-                    () = self.saved.notified() => {}
-                    () = tokio::time::sleep(POLL) => {}
+            tokio::select! {
+                Some(()) = self.hangup.recv() => {
+                    self.seen = Some(self.marks());
+                    return Sign::Asked;
                 }
+                () = self.saved.notified() => {}
+                () = tokio::time::sleep(POLL) => {}
             }
-            if self.seen.as_ref() != Some(&self.marks()) {
-                self.seen = Some(self.settled().await);
+            let marks = self.marks();
+            if self.seen.as_ref() != Some(&marks) {
+                self.seen = Some(self.settled(marks).await);
                 return Sign::Changed;
             }
         }
     }
 
     /// The files once they do not change any more, or after a few tries.
-    async fn settled(&self) -> Marks {
-        let mut marks = self.marks();
+    async fn settled(&self, mut marks: Marks) -> Marks {
         for _ in 0..SETTLES_MAX {
             tokio::time::sleep(SETTLE).await;
             let before = std::mem::replace(&mut marks, self.marks());
@@ -121,8 +123,7 @@ mod tests {
         let (file, plugins) = (dir.path().join("besom.toml"), dir.path().join("plugins.d"));
         std::fs::write(&file, "a = 1").expect("written");
         std::fs::create_dir(&plugins).expect("created");
-        let saved = Arc::new(Notify::new());
-        let mut reload = Reload::watch(&file, &plugins, Arc::clone(&saved)).expect("watched");
+        let mut reload = Reload::watch(&file, &plugins, Arc::default()).expect("watched");
         let bound = Duration::from_secs(30);
         // What may have changed since the files were read.
         let sign = tokio::time::timeout(bound, reload.changed()).await.expect("at once");

@@ -67,15 +67,10 @@ pub(super) fn topics(conn: &Connection, known: &[String], others_max: u32) -> Jo
             found.known.push(topic.clone());
         }
     }
-    // As bytes: a text in SQLite need not be one of Unicode.
-    let mut next = conn.prepare_cached(
-        "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
-    )?;
     let mut last = Vec::new();
-    while found.others.len() < others_max as usize {
-        let Some(topic) = next.query_row(params![last], |r| r.get::<_, Option<Vec<u8>>>(0))? else {
-            break;
-        };
+    while found.others.len() < others_max as usize
+        && let Some(topic) = topic_after(conn, &last)?
+    {
         let name = String::from_utf8_lossy(&topic).into_owned();
         if !known.contains(&name) {
             found.others.push(name);
@@ -83,6 +78,14 @@ pub(super) fn topics(conn: &Connection, known: &[String], others_max: u32) -> Jo
         last = topic;
     }
     Ok(found)
+}
+
+/// The next topic of the rows, as bytes: a text in SQLite need not be one of Unicode.
+pub(super) fn topic_after(conn: &Connection, last: &[u8]) -> Job<Option<Vec<u8>>> {
+    let mut next = conn.prepare_cached(
+        "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
+    )?;
+    Ok(next.query_row(params![last], |r| r.get(0))?)
 }
 
 /// Moves inserted messages to the outbox.

@@ -16,6 +16,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
 use super::error::Job;
+use super::feed;
 use super::leadership::check_fence;
 use super::runs::json;
 use super::values::{RawCell, TenantCell, tenant_cell};
@@ -736,15 +737,12 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
         (found.oldest, found.waiting_error) = (Some(oldest), error);
         found.waiting = waiting.query_row(params![last, count_max], |r| r.get(0))?;
     }
-    let mut next = conn.prepare_cached(
-        "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
-    )?;
     let mut rows = conn.prepare_cached(
         "SELECT count(*) FROM (SELECT 1 FROM besom_feed WHERE topic = CAST(?1 AS TEXT) LIMIT ?2)",
     )?;
     let (mut last, mut count) = (Vec::new(), 0);
     while count < topics_max
-        && let Some(topic) = next.query_row(params![last], |r| r.get(0))?
+        && let Some(topic) = feed::topic_after(conn, &last)?
     {
         (last, count) = (topic, count + 1);
         let found = topics.entry(last.clone()).or_default();
