@@ -1,11 +1,11 @@
 //! Applies the plainest works in one statement: guard, change and before-image.
 //!
 //! Most items change one row by its key, and their guards depend only on that row. For these, the
-//! statement that finds the row also judges it, reads it for the before-image and changes it; the
-//! general path needs a lock, an answer and a second statement.
+//! statement that finds the row also judges it, reads it for the before-image, and changes or
+//! deletes it; the general path needs a lock, an answer and a second statement.
 //!
 //! This is as safe as the lock: the row is read at the statement's snapshot and changed only if it
-//! is still the same version. At READ COMMITTED, an UPDATE that had to wait for another
+//! is still the same version. At READ COMMITTED, a statement that had to wait for another
 //! transaction's change evaluates the newer version, finds a different `xmin`, and leaves the row
 //! unchanged. (`ctid` alone is not sufficient: servers before the minor releases of November 2025
 //! do not check it again.) Everything left unchanged takes the general path, which finds the
@@ -23,7 +23,7 @@ use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
 use super::conditions::{Conditions, cell};
-use super::effects::assigned;
+use super::effects::{Operation, assigned};
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Table};
@@ -78,8 +78,9 @@ pub(super) fn ask(
 struct Plain<'w> {
     collection: &'w str,
     key: &'w [Value],
+    /// The columns that are set; none if the row is deleted.
     fields: &'w [Field],
-    increment: bool,
+    operation: Operation,
     /// The conditions of all its guards on the row.
     conditions: Vec<&'w Condition>,
 }
@@ -89,10 +90,15 @@ impl<'w> Plain<'w> {
         let proposal = work.proposal;
         let mut changes =
             proposal.changes.iter().filter(|change| !matches!(change, Change::Emit { .. }));
-        let (collection, key, fields, increment) = match (changes.next()?, changes.next()) {
-            (Change::Update { collection, key, fields }, None) => (collection, key, fields, false),
+        let (collection, key, fields, operation) = match (changes.next()?, changes.next()) {
+            (Change::Update { collection, key, fields }, None) => {
+                (collection, key, &fields[..], Operation::Update)
+            }
             (Change::Increment { collection, key, fields }, None) => {
-                (collection, key, fields, true)
+                (collection, key, &fields[..], Operation::Increment)
+            }
+            (Change::Delete { collection, key }, None) => {
+                (collection, key, &[][..], Operation::Delete)
             }
             _ => return None,
         };
@@ -108,7 +114,7 @@ impl<'w> Plain<'w> {
                 _ => return None,
             }
         }
-        Some(Plain { collection, key, fields, increment, conditions: all })
+        Some(Plain { collection, key, fields, operation, conditions: all })
     }
 }
 
@@ -116,7 +122,7 @@ impl<'w> Plain<'w> {
 struct Together {
     table: Arc<Table>,
     undo: bool,
-    increment: bool,
+    operation: Operation,
     fields: Vec<String>,
     questions: Vec<Question>,
     /// The conditions as SQL over the alias `t`.
@@ -144,8 +150,15 @@ impl Together {
     /// The group with the shape of its first work.
     fn new(table: &Arc<Table>, work: &Work<'_>, plain: &Plain<'_>) -> Option<Together> {
         let fields: Vec<String> = plain.fields.iter().map(|field| field.name.to_string()).collect();
+        match plain.operation {
+            // A trigger that keeps the row, and rows that go with it, are seen step by step.
+            Operation::Delete if !table.is_plain() => return None,
+            Operation::Delete => {}
+            _ if fields.is_empty() => return None,
+            _ => {}
+        }
         // A row whose key changes has no place in the order.
-        if fields.is_empty() || fields.iter().any(|name| table.collection.key.contains(name)) {
+        if fields.iter().any(|name| table.collection.key.contains(name)) {
             return None;
         }
         let mut wires: Vec<Wire> =
@@ -162,7 +175,7 @@ impl Together {
         Some(Together {
             table: Arc::clone(table),
             undo: work.undo,
-            increment: plain.increment,
+            operation: plain.operation,
             fields,
             questions,
             asked,
@@ -176,7 +189,7 @@ impl Together {
         let table = &self.table;
         let same = table.collection.name == plain.collection
             && self.undo == work.undo
-            && self.increment == plain.increment
+            && self.operation == plain.operation
             && self.fields.iter().eq(plain.fields.iter().map(|field| &field.name))
             && self.questions.len() == plain.conditions.len();
         if !same {
@@ -192,7 +205,7 @@ impl Together {
             cells.extend(cell(table, column, *comparison, value).ok()?);
         }
         for field in plain.fields {
-            if self.increment && !matches!(field.value, Value::Integer(_)) {
+            if self.operation == Operation::Increment && !matches!(field.value, Value::Integer(_)) {
                 return None;
             }
             cells.push(table.written(&field.name, &field.value).ok()?);
@@ -224,23 +237,36 @@ impl Together {
         }
 
         let first = self.wires.len() - self.fields.len();
-        let (assignments, complete) =
-            assigned(table, &self.fields, first, self.increment, ["t", "w"]);
+        let increment = self.operation == Operation::Increment;
+        let (assignments, complete) = assigned(table, &self.fields, first, increment, ["t", "w"]);
         let conditions = matched(&key) + &self.asked + &complete;
         let images: Vec<String> = match self.undo {
             true => table.whole.sql(),
             false => Vec::new(),
         };
         let (name, rows) = (&table.name, set.sql(1));
-        let sql = if known {
-            let returned: String = images.iter().map(|image| format!(", {image}")).collect();
+        let returned: String = images.iter().map(|image| format!(", {image}")).collect();
+        let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
+        let order = order.join(", ");
+        let deletes = self.operation == Operation::Delete;
+        let sql = if deletes && known {
+            // It returns the version that it has deleted, for which the conditions hold: if it had to wait, the newer.
+            format!("DELETE FROM {name} t USING {rows} WHERE {conditions} RETURNING u.i{returned}")
+        } else if deletes {
+            format!(
+                "DELETE FROM {name} t USING (
+                   SELECT u.i, t.tableoid AS part, t.ctid AS place, t.xmin AS version
+                   FROM {rows} JOIN {name} t ON {conditions} ORDER BY {order}) u
+                 WHERE t.ctid = u.place AND t.xmin = u.version AND t.tableoid = u.part
+                 RETURNING u.i{returned}"
+            )
+        } else if known {
             format!(
                 "UPDATE {name} w SET {assignments} FROM {rows} JOIN {name} t ON {conditions}
                  WHERE w.ctid = t.ctid AND w.xmin = t.xmin AND w.tableoid = t.tableoid
                  RETURNING u.i{returned}"
             )
         } else {
-            let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
             let each = || images.iter().enumerate();
             let read: String = each().map(|(at, image)| format!(", {image} AS r{at}")).collect();
             let returned: String = each().map(|(at, _)| format!(", u.r{at}")).collect();
@@ -249,8 +275,7 @@ impl Together {
                    SELECT u.*, t.tableoid AS part, t.ctid AS place, t.xmin AS version{read}
                    FROM {rows} JOIN {name} t ON {conditions} ORDER BY {order}) u
                  WHERE w.ctid = u.place AND w.xmin = u.version AND w.tableoid = u.part
-                 RETURNING u.i{returned}",
-                order = order.join(", "),
+                 RETURNING u.i{returned}"
             )
         };
         let place = pipeline.push(sql, set.params());
@@ -258,14 +283,17 @@ impl Together {
     }
 }
 
-/// The columns that a work sets, and whether it adds to them.
-fn set_by<'w>(work: &Work<'w>) -> (&'w [Field], bool) {
-    let set = |change: &'w Change| match change {
-        Change::Update { fields, .. } => Some((&**fields, false)),
-        Change::Increment { fields, .. } => Some((&**fields, true)),
+/// How a work leaves its row, which had these values.
+fn left(work: &Work<'_>, table: &Table, values: &[Value]) -> Left {
+    let left = |change: &Change| match change {
+        Change::Update { fields, .. } => Some(Left::Set(fields.to_vec())),
+        Change::Increment { fields, .. } => {
+            let names: Vec<&str> = table.whole.names().map(|(name, _)| name).collect();
+            Some(Left::Set(increased(fields, &names, values)))
+        }
         _ => None,
     };
-    work.proposal.changes.iter().find_map(set).unwrap_or((&[], false))
+    work.proposal.changes.iter().find_map(left).unwrap_or(Left::Gone)
 }
 
 /// The database's order of two key values, none of them a text.
@@ -295,13 +323,7 @@ impl Asked {
                 let mut images = work.undo.then(Images::default);
                 if let Some(images) = &mut images {
                     let values = table.whole.values(&row, 1)?;
-                    let left = Left::Set(match set_by(work) {
-                        (fields, true) => {
-                            let names: Vec<&str> = table.whole.names().map(|(n, _)| n).collect();
-                            increased(fields, &names, &values)
-                        }
-                        (fields, false) => fields.to_vec(),
-                    });
+                    let left = left(work, table, &values);
                     images.push(table.origin(work.tenant), &left, table.whole.names(), &values)?;
                 }
                 done.push((work.entry, images));

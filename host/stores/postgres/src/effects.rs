@@ -61,7 +61,7 @@ pub(super) struct Done {
 
 /// Operations on rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Operation {
+pub(super) enum Operation {
     Insert,
     Upsert,
     Update,
