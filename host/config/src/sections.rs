@@ -556,8 +556,9 @@ pub static SECTIONS: &[Section] = &[
             },
             Key {
                 name: "scan_page_items",
-                default: "1000",
-                doc: "Maximum number of candidates in one page of a scan.",
+                default: "5000",
+                doc: "Maximum number of candidates in one page of a scan; on SQLite 1000, because other writers \
+                      wait for a page.",
                 setter: Setter::U32(|s| &mut s.host.scan_page_items, 1, 100_000),
             },
             Key {

@@ -39,6 +39,13 @@ pub struct Candidate {
     pub payload: Vec<u8>,
 }
 
+impl Candidate {
+    /// The size of its texts and its payload, in bytes.
+    pub fn size(&self) -> usize {
+        self.key.len() + self.route.len() + self.version.len() + self.payload.len()
+    }
+}
+
 /// A planned item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {

@@ -11,7 +11,7 @@ use besom_core::election::CampaignResult;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, Partition, RunId, TaskName, Tenant, Term,
 };
-use besom_core::item::{Item, Source};
+use besom_core::item::{Candidate, Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::reach::Away;
@@ -877,9 +877,9 @@ impl Ports {
         let call = Call { log, ..call_of(&scan.definition, now, scan.run.0, stop) };
         let activity = Arc::clone(&self.activity);
         let guests = self.guests.as_ref();
-        let mut page = guests
-            .scan(&call, view, Arc::clone(&activity), tenant, cursor.as_deref(), scan.limit)
-            .await;
+        let limit = self.recorder.page_limit(scan.run, scan.limit);
+        let mut page =
+            guests.scan(&call, view, Arc::clone(&activity), tenant, cursor.as_deref(), limit).await;
         if let (Err(guests::Error::Guest(fault)), true) = (&page, cursor.is_some())
             && self.recorder.idle_pages(scan.run, tenant).is_none()
         {
@@ -893,7 +893,7 @@ impl Ports {
             );
             cursor = None;
             let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
-            page = guests.scan(&call, view, activity, tenant, None, scan.limit).await;
+            page = guests.scan(&call, view, activity, tenant, None, limit).await;
         }
         let page = page.map_err(of_guest)?;
         if page.next.is_some() && page.next == cursor {
@@ -910,6 +910,8 @@ impl Ports {
         let more = page.next.is_some();
         let left_out = page.left_out;
         let timers = page.candidates.iter().filter(|c| c.due.is_some()).count() as u64;
+        let bytes: usize = page.candidates.iter().map(Candidate::size).sum();
+        let bytes_each = bytes / page.candidates.len().max(1);
         let page = PlanPage {
             run: scan.run,
             task: task.clone(),
@@ -927,7 +929,7 @@ impl Ports {
         let planned = self.store.plan_page(&scan.fence, &page).await;
         self.quota.note_queued(task, term, planned.as_ref().ok().map(|planned| planned.planned));
         let planned = planned.map_err(of_store)?;
-        self.recorder.planned_page(scan.run, tenant, is_idle);
+        self.recorder.planned_page(scan.run, tenant, is_idle, bytes_each);
         self.recorder.left_out(scan.run, task, &left_out);
         self.quota.note_planned(task, timers.min(planned.planned));
         Ok((planned, more))

@@ -18,6 +18,9 @@ use besom_ports::store::{Batch, Committed, Outcome};
 
 /// Maximum number of runs whose last page is remembered.
 const SCANNING_MAX: usize = 1_024;
+/// The number of candidates of a page whose size is not known yet, and the aim for the size of a larger one, in bytes.
+const PAGE_FIRST: u32 = 1_000;
+const PAGE_BYTES: usize = 4 << 20;
 
 /// The last page of a run.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ struct LastPage {
     tenant: Option<Tenant>,
     /// Pages of the tenant in a row, up to this one, for which no row was read.
     idle: u32,
+    /// The mean size of its candidates, in bytes.
+    bytes_each: usize,
 }
 
 /// Counts what a node does, for its report.
@@ -135,15 +140,22 @@ impl Recorder {
         locked(&self.meter).ended(&[run]);
     }
 
-    /// A page of a tenant was planned; `is_idle`: without candidates, and no row was read for it.
-    pub fn planned_page(&self, run: RunId, tenant: Option<&Tenant>, is_idle: bool) {
+    /// A page of a tenant was planned; `is_idle`: without candidates, and no row was read for it; `bytes_each`: the
+    /// mean size of its candidates.
+    pub fn planned_page(
+        &self,
+        run: RunId,
+        tenant: Option<&Tenant>,
+        is_idle: bool,
+        bytes_each: usize,
+    ) {
         let mut scanning = locked(&self.scanning);
         let before = scanning.get(&run).filter(|last| last.tenant.as_ref() == tenant);
         let idle = if is_idle { before.map_or(0, |last| last.idle) + 1 } else { 0 };
         if before.is_none() && scanning.len() >= SCANNING_MAX {
             scanning.pop_first();
         }
-        scanning.insert(run, LastPage { tenant: tenant.cloned(), idle });
+        scanning.insert(run, LastPage { tenant: tenant.cloned(), idle, bytes_each });
     }
 
     /// How many of the last pages that were planned for a run were idle ones of this tenant; `None`: the
@@ -152,6 +164,14 @@ impl Recorder {
         let scanning = locked(&self.scanning);
         let last = scanning.get(&run).filter(|last| last.tenant.as_ref() == tenant)?;
         Some(last.idle)
+    }
+
+    /// How many candidates the next page of a run may have, at most `limit`: few until the size of its candidates is
+    /// known, which pass through the memory of the plugin and of the host as a whole.
+    pub fn page_limit(&self, run: RunId, limit: u32) -> u32 {
+        let scanning = locked(&self.scanning);
+        let fitting = scanning.get(&run).map_or(0, |last| PAGE_BYTES / last.bytes_each.max(1));
+        limit.min(u32::try_from(fitting).unwrap_or(u32::MAX).max(PAGE_FIRST))
     }
 
     /// A run scans no more.

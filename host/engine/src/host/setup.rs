@@ -17,6 +17,8 @@ use besom_node::{Settings, Work, executor, holdings, planner};
 
 /// How often old history is removed.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
+/// Maximum number of candidates of a page on SQLite: all other writers wait while a page is written.
+const SQLITE_PAGE_MAX: u32 = 1_000;
 
 /// The tasks and collections of a configuration. Its schedules are valid, because the configuration
 /// was loaded with the same parser.
@@ -32,6 +34,14 @@ pub fn work(config: &Config) -> Work {
         tasks: tasks.collect(),
         left_out: BTreeMap::new(),
         collections: Arc::clone(&config.collections),
+    }
+}
+
+/// How many candidates of a scan are written at once.
+fn page_items(config: &Config) -> u32 {
+    match &config.store.url {
+        Some(_) => config.host.scan_page_items,
+        None => config.host.scan_page_items.min(SQLITE_PAGE_MAX),
     }
 }
 
@@ -62,7 +72,7 @@ pub fn settings(
             ..executor::Settings::default()
         },
         planner: planner::Settings {
-            page: config.host.scan_page_items,
+            page: page_items(config),
             grace: GRACE_DEFAULT,
             pass,
             command_letters: NonZeroU32::new(config.host.command_letters)
