@@ -1,6 +1,7 @@
 //! Shows the progress of tasks on stderr, counted from the store.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::time::Time;
@@ -14,6 +15,8 @@ use besom_ports::store::Store;
 
 /// Maximum number of runs read each time.
 const RUNS: u32 = 200;
+/// The part of the time that counting may take: it uses the database that the tasks use.
+const COUNTING: u32 = 20;
 
 /// The progress of tasks since the watch began.
 pub struct Watch {
@@ -25,6 +28,8 @@ pub struct Watch {
     base: BTreeMap<TaskName, (u64, u64)>,
     /// Items planned by each run since then.
     planned: BTreeMap<RunId, (TaskName, u64)>,
+    /// When it was last counted, and how long that took.
+    counted: (Instant, Duration),
 }
 
 impl Watch {
@@ -35,12 +40,23 @@ impl Watch {
         let lines = screen.is_inline().then(log::divert);
         let base = waiting(store).await.unwrap_or_default();
         let since = store.now().await.unwrap_or_else(|_| clock::wall());
-        Watch { progress, screen, lines, since, base, planned: BTreeMap::new() }
+        let counted = (Instant::now(), Duration::ZERO);
+        Watch { progress, screen, lines, since, base, planned: BTreeMap::new(), counted }
     }
 
-    /// Counts again and draws. If the store cannot be read, the counts stay as they were.
+    /// Counts again, unless that took long a moment ago, and draws.
     pub async fn look(&mut self, store: &dyn Store) {
-        self.progress.tick(clock::mono());
+        let (at, took) = self.counted;
+        if at.elapsed() >= took * COUNTING {
+            let begun = Instant::now();
+            self.count(store).await;
+            self.counted = (Instant::now(), begun.elapsed());
+        }
+        self.draw();
+    }
+
+    /// Counts again. If the store cannot be read, the counts stay as they were.
+    async fn count(&mut self, store: &dyn Store) {
         if let Some(waiting) = waiting(store).await
             && let Ok(runs) = store.runs(None, RUNS).await
         {
@@ -64,7 +80,6 @@ impl Watch {
                 self.progress.count(task.as_str(), Counts { planned, done, dead });
             }
         }
-        self.draw();
     }
 
     /// Draws the final state: every task is finished, except those in `failed` and in `stopped`.
@@ -74,7 +89,7 @@ impl Watch {
         failed: &BTreeMap<String, String>,
         stopped: &BTreeMap<String, String>,
     ) {
-        self.look(store).await;
+        self.count(store).await;
         self.progress.finish(|task| {
             let stopped = || stopped.get(task).cloned().map(Phase::Stopped);
             failed.get(task).cloned().map(Phase::Failed).or_else(stopped)
@@ -83,6 +98,7 @@ impl Watch {
     }
 
     fn draw(&mut self) {
+        self.progress.tick(clock::mono());
         let said: Vec<String> = self.lines.iter().flat_map(Diverted::take).collect();
         // A closed terminal must not stop the work.
         for line in said {
