@@ -19,6 +19,11 @@ pub const SEEN_WITHIN: Duration = Duration::from_secs(5);
 const SEEN_MIN: usize = 3;
 /// The longest rest after one transaction.
 pub const REST_MAX: Duration = Duration::from_secs(1);
+/// How long bulk work rests when it begins, and after a write of others, whether or not they are known to write. On
+/// SQLite they are seen only if they find a gap: without one, they would be kept waiting for seconds.
+const PROBE: Duration = Duration::from_millis(100);
+/// The longest rest meanwhile: each is a chance to see them.
+const PROBE_REST_MAX: Duration = Duration::from_millis(20);
 
 /// Work that rests while others write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +60,23 @@ pub struct Courtesy {
     seen: [Option<Instant>; SEEN_MIN],
     /// Whether others wrote already when they were seen last.
     goes_on: bool,
+    /// When bulk work last left room for others to be seen; none: they are seen without it.
+    bulk_at: Option<Instant>,
+    /// Until when it does.
+    probes_until: Option<Instant>,
 }
 
 impl Courtesy {
     /// Bulk work writes for at most `share` percent of the time while others write; 100: it never rests.
     pub fn new(share: u32) -> Courtesy {
-        Courtesy { share: share.clamp(1, 100), seen: [None; SEEN_MIN], goes_on: false }
+        let share = share.clamp(1, 100);
+        Courtesy {
+            share,
+            seen: [None; SEEN_MIN],
+            goes_on: false,
+            bulk_at: None,
+            probes_until: None,
+        }
     }
 
     /// Others have written. Returns what to log, if this begins now.
@@ -68,6 +84,9 @@ impl Courtesy {
         self.goes_on = self.others_write(now);
         self.seen.rotate_left(1);
         self.seen[SEEN_MIN - 1] = Some(now);
+        if self.bulk_at.is_some() {
+            self.probes_until = Some(now + PROBE);
+        }
         let begins = !self.goes_on && self.others_write(now);
         let share = self.share;
         (begins && share < 100).then(|| {
@@ -92,14 +111,28 @@ impl Courtesy {
 
     /// How long such work rests, after a transaction that took so long.
     pub fn rest_after(&self, bulk: Bulk, took: Duration, now: Instant) -> Duration {
-        if !self.is_shared(now) {
-            return Duration::ZERO;
+        if self.is_shared(now) { self.rest(bulk, took).min(REST_MAX) } else { Duration::ZERO }
+    }
+
+    /// The same where others are seen only if they find a gap.
+    pub fn rest_with_gaps(&mut self, bulk: Bulk, took: Duration, now: Instant) -> Duration {
+        let before = self.bulk_at.replace(now);
+        if before.is_none_or(|at| now.duration_since(at) >= SEEN_WITHIN) {
+            self.probes_until = Some(now + PROBE);
         }
+        let probes = self.share < 100 && self.probes_until.is_some_and(|until| now < until);
+        match probes && !self.is_shared(now) {
+            true => self.rest(bulk, took).min(PROBE_REST_MAX),
+            false => self.rest_after(bulk, took, now),
+        }
+    }
+
+    fn rest(&self, bulk: Bulk, took: Duration) -> Duration {
         let share = match bulk {
             Bulk::Ranges => self.share,
             Bulk::Items => self.share.max(ITEMS_SHARE_MIN),
         };
-        (took * (100 - share) / share).min(REST_MAX)
+        took * (100 - share) / share
     }
 }
 
@@ -131,6 +164,27 @@ mod tests {
         assert_eq!(courtesy.rest_after(Bulk::Ranges, took, after), Duration::ZERO, "it is over");
         assert_eq!(courtesy.notice(after), None);
         assert!(!courtesy.is_shared(after), "a command");
+    }
+
+    #[test]
+    fn bulk_work_leaves_gaps_when_it_begins_and_after_a_write_of_others() {
+        let (mut courtesy, start) = (Courtesy::new(5), Instant::now());
+        let took = Duration::from_millis(1);
+        let after = |courtesy: &mut Courtesy, ms| {
+            courtesy.rest_with_gaps(Bulk::Ranges, took, start + Duration::from_millis(ms))
+        };
+        assert_eq!(after(&mut courtesy, 0), Duration::from_millis(19));
+        assert_eq!(after(&mut courtesy, 99), Duration::from_millis(19));
+        assert_eq!(after(&mut courtesy, 100), Duration::ZERO, "nobody writes");
+        let longer = courtesy.clone().rest_with_gaps(Bulk::Ranges, took * 9, start);
+        assert_eq!(longer, PROBE_REST_MAX, "a long transaction");
+        assert_eq!(courtesy.notice(start + Duration::from_millis(200)), None);
+        assert_eq!(after(&mut courtesy, 299), Duration::from_millis(19));
+        assert_eq!(after(&mut courtesy, 300), Duration::ZERO, "it was a command");
+        let later = 301 + SEEN_WITHIN.as_millis() as u64;
+        assert_eq!(after(&mut courtesy, later), Duration::from_millis(19), "it begins again");
+        let mut alone = Courtesy::new(100);
+        assert_eq!(after(&mut alone, 0), Duration::ZERO);
     }
 
     #[test]

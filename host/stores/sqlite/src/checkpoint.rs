@@ -29,7 +29,7 @@ struct Sizes {
 /// While no other process writes: 16 and 48 MiB with pages of 4 KiB.
 const ALONE: Sizes = Sizes { step: 4_000, max: 12_000 };
 /// Another process would write a log of more than 1,000 pages back within its own commit, by SQLite's default.
-const BESIDE_OTHERS: Sizes = Sizes { step: 1_000, max: 4_000 };
+const BESIDE_OTHERS: Sizes = Sizes { step: 500, max: 4_000 };
 
 /// Takes `beside`, a connection to the same database, for a thread that writes back the log of
 /// `writer`. The thread ends when `writer` is closed. `others_write`: whether other processes do.

@@ -119,7 +119,7 @@ impl Writer {
                         writing.clean();
                     }
                     let (now, busy) = (Instant::now(), std::mem::take(&mut writing.busy));
-                    jobs.rest(now, |bulk| writing.courtesy.rest_after(bulk, busy, now));
+                    jobs.rest(now, |bulk| writing.courtesy.rest_with_gaps(bulk, busy, now));
                     if quiet.is_over(now) {
                         // It gives pages of the cache back, and fails for no reason that matters here.
                         let _ = writing.conn.execute_batch("PRAGMA shrink_memory");
