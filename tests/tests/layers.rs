@@ -232,9 +232,12 @@ fn services_do_not_import_each_other() {
 }
 
 #[test]
-fn doubles_are_not_shipped() {
+fn doubles_and_samples_are_not_shipped() {
     for (under, _) in CRATES.iter().chain(&[("host", &[][..]), ("tui", &[])]) {
-        assert!(!dependencies(&format!("{under}/Cargo.toml")).contains("besom-doubles"), "{under}");
+        let shipped = dependencies(&format!("{under}/Cargo.toml"));
+        for name in ["besom-doubles", "besom-samples"] {
+            assert!(!shipped.contains(name), "{under} depends on {name}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use besom_core::time::Time;
-use besom_tui::dash::sample::{NOW, large, stirred};
+use besom_samples::{NOW, large, stirred};
 use besom_tui::dash::{Code, Feed, Input, Key, Options, Place, State, view};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use ratatui::buffer::Buffer;

@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use besom_core::time::Time;
+use besom_samples::{NOW, small};
 use besom_snapshot::{Answer, DeadPage, Done, Letter, NodeState, Refusal, Snapshot};
-use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::{Code, Effect, Feed, Input, Key, MouseKind};
 use common::Dashboard;
 use proptest::prelude::*;

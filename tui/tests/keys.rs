@@ -8,12 +8,12 @@ use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::plan::{SlotOutcome, SlotRecord};
 use besom_core::time::Time;
+use besom_samples::{NOW, small};
 use besom_snapshot::{
     Answer, DeadPage, Done, Event, Explained, LastRun, Letter, NodeState, Query, Refusal, Run,
     RunPage, RunState, Snapshot, TaskPast,
 };
 use besom_tui::dash::data::{Connection, Shown};
-use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::state::Overlay;
 use besom_tui::dash::{
     Code, Effect, Feed, Input, Key, MouseKind, Options, Place, ThemeChoice, Tone,

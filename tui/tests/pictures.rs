@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use besom_tui::dash::sample::{large, small};
+use besom_samples::{large, small};
 use besom_tui::dash::screens::Screens;
 use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice, everywhere};
 use common::{Dashboard, check, key};

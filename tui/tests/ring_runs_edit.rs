@@ -7,8 +7,8 @@ mod host;
 
 use std::sync::Arc;
 
+use besom_samples::{NOW, large, small};
 use besom_snapshot::{Pause, Problem, Query};
-use besom_tui::dash::sample::{NOW, large, small};
 use besom_tui::dash::{Code, Effect, Input, Key, Place};
 use common::{Dashboard, key};
 use host::{FILE, Host};

@@ -19,8 +19,8 @@ use besom_engine::api::Listener;
 use besom_engine::api::admin::{Admin, Source, router};
 use besom_engine::gather::answer::Caller;
 use besom_engine::host::clock;
+use besom_samples::{large_at, stirred};
 use besom_snapshot::{Answer, Query, Refusal, Snapshot};
-use besom_tui::dash::sample::{large_at, stirred};
 use tokio::sync::{Notify, watch};
 
 /// How often there is a new picture, as a host has one.

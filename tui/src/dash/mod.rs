@@ -31,7 +31,6 @@ pub mod history;
 pub mod key;
 pub mod palette;
 pub mod plain;
-pub mod sample;
 pub mod screens;
 pub mod state;
 pub mod table;

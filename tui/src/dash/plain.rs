@@ -232,8 +232,9 @@ fn about(subject: &Subject) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use besom_samples::small;
+
     use super::*;
-    use crate::dash::sample::small;
 
     #[test]
     fn the_first_picture_is_told_whole_and_the_same_one_not_again() {

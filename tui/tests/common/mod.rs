@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use besom_samples::NOW;
 use besom_snapshot::Snapshot;
-use besom_tui::dash::sample::NOW;
 use besom_tui::dash::{Code, Effect, Feed, Input, Key, Options, Place, State, view};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

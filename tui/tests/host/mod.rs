@@ -2,11 +2,11 @@
 
 use besom_core::item::End;
 use besom_core::time::Time;
+use besom_samples::{NOW, ago_ms, small};
 use besom_snapshot::{
     Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,
     Query, Refusal, Run, RunDetail, RunPage, TaskPast,
 };
-use besom_tui::dash::sample::{NOW, ago_ms, small};
 use besom_tui::dash::{Effect, Feed, Input};
 
 use crate::common::Dashboard;
@@ -222,7 +222,7 @@ impl Host {
 
 /// The ends of the items of the active run.
 fn detail(run: u64) -> Option<RunDetail> {
-    let snapshot = besom_tui::dash::sample::small();
+    let snapshot = besom_samples::small();
     let run = (**snapshot.run(run)?).clone();
     let item = |key: &str, ms, outcome, reason: Option<&str>| ItemRow {
         tenant: Some("acme".into()),
