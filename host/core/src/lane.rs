@@ -1,7 +1,8 @@
 //! The lanes: the priority classes of work on a node, as rows of a table.
 //!
-//! What distinguishes one lane from another is in its row, so that a new lane is a row here, a case
-//! in the WIT package and its conversion, and a key of the configuration.
+//! What distinguishes one lane from another is in its row, so that a new lane is a row here and a
+//! key of the configuration. The enum of the WIT package is frozen: a plugin could request a lane
+//! that the enum lacks only in the `extra` list of its manifest, where no host looks for one.
 
 use std::ops::{Index, IndexMut};
 

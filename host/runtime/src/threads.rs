@@ -28,7 +28,7 @@ use tokio::task::{JoinError, JoinHandle};
 /// each step adds a quarter to the waiting time, which counts towards the duration of a call.
 const LOW_NICE: i32 = 5;
 
-/// The least number of threads of a pool: two batches of each lane, and scans.
+/// The least number of threads of a pool: the default batches of all lanes, and scans.
 const THREADS_MIN: usize = 8;
 
 /// The export of a task that a call enters.

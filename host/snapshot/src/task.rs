@@ -37,7 +37,7 @@ pub struct Task {
     pub catch_up: String,
     /// The maximum random delay of a run after its slot, in milliseconds.
     pub jitter_ms: u64,
-    /// `due`, `normal`, `heavy`.
+    /// The name of its lane, of [`besom_core::lane::NAMES`].
     pub lane: String,
     /// The limits of a call.
     pub limits: Limits,

@@ -314,7 +314,7 @@ impl Screen for TasksScreen {
             ("p99", "99th percentile of the last 200 runs"),
             ("OVLP", "overlap: what a slot does while a run is active"),
             ("LAST 8", "lengths of the newest runs; ✕ failed, – rejected, ▶ active"),
-            ("lane", "priority: due before normal before heavy"),
+            ("lane", "priority on a node: the lane due is first"),
             ("█ ▒ ▶ ✕", "run succeeded, result unknown, active, failed"),
             ("» ~ «", "skipped, queued, coalesced into a later run"),
             ("○ ! ‖", "missed, fenced, paused"),
