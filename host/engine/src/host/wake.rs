@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use besom_core::backoff::Backoff;
 use besom_core::collection::{Collection, Operations};
 use besom_core::ids::{CommitId, Incarnation, Tenant, Term};
 use besom_core::item::Identity;
@@ -64,8 +65,8 @@ const BATCH_MAX: usize = 100;
 const TENANTS_MAX: u32 = 16;
 /// Maximum duration of the reads for a write.
 const OPEN_MAX: Duration = Duration::from_secs(10);
-/// The first and the longest pause after a failure.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// The pauses after failures in a row.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// Maximum number of consecutive guard failures of one workspace. Each one means that another
 /// writer has changed the state since it was read.
 const GUARD_FAILURES_MAX: u32 = 20;
@@ -194,8 +195,7 @@ struct Proposed {
 
 impl Waker {
     async fn run(mut self, waiting: Arc<Waiting>) {
-        let [first, longest] = PAUSES;
-        let mut pause = first;
+        let mut failures = 0;
         loop {
             // Removed first: a connection that is opened in the meantime is written again.
             let batch = waiting.take();
@@ -205,10 +205,10 @@ impl Waker {
             }
             match self.wake(batch.iter().map(|(key, _)| key.clone()).collect()).await {
                 Ok(again) => {
-                    if pause > first {
+                    if failures > 0 {
                         tracing::info!("workspaces are woken again");
                     }
-                    pause = first;
+                    failures = 0;
                     let again = batch.into_iter().filter(|(key, _)| again.contains(key));
                     let again = again.map(|(key, failed)| (key, failed + 1));
                     let (again, lost): (Vec<_>, Vec<_>) =
@@ -220,12 +220,12 @@ impl Waker {
                 }
                 Err(error) => {
                     // The host ends and says why if the database is malformed.
-                    if pause == first && !matches!(error, Error::Damaged(_)) {
+                    if failures == 0 && !matches!(error, Error::Damaged(_)) {
                         tracing::warn!(%error, "workspaces cannot be woken; retrying");
                     }
                     waiting.put_back(batch);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(longest);
+                    tokio::time::sleep(PAUSES.pause(failures, 0)).await;
+                    failures = failures.saturating_add(1);
                 }
             }
         }
