@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::Run;
 use super::task::LastRun;
+use besom_core::books::DeadLetter;
 use besom_core::item::End;
 use besom_core::plan::SlotRecord;
 use besom_core::review::Review;
@@ -166,6 +167,37 @@ pub struct Letter {
     pub payload: String,
     /// The payload's length, in bytes.
     pub payload_bytes: u64,
+}
+
+impl From<&DeadLetter> for Letter {
+    fn from(dead: &DeadLetter) -> Letter {
+        let DeadLetter { id, item, at, resolved_at } = dead;
+        let identity = &item.identity;
+        Letter {
+            id: *id,
+            task: identity.task.to_string(),
+            tenant: identity.tenant.as_ref().map(ToString::to_string),
+            key: identity.key.clone(),
+            due: identity.due,
+            version: item.version.clone(),
+            partition: item.partition.0,
+            run: item.run.0,
+            planned_at: item.planned_at,
+            at: *at,
+            resolved_at: *resolved_at,
+            attempts: item.attempts,
+            deaths: item.deaths,
+            error: item.errors.last().cloned(),
+            errors: item.errors.clone(),
+            payload: payload_text(&item.payload),
+            payload_bytes: item.payload.len() as u64,
+        }
+    }
+}
+
+/// A payload as text; in hexadecimal if it is none.
+pub fn payload_text(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| hex::encode(bytes), str::to_owned)
 }
 
 /// A run with the outcomes of its items.

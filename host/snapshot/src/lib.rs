@@ -47,7 +47,7 @@ pub use dead::DeadGroup;
 pub use detail::{
     Answer, ConfigFile, DEAD_PAGE, DeadPage, DepthSample, DiffKind, DiffLine, Done, Edit, Edited,
     Explained, ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, RUNS_JUDGED, RUNS_PAGE,
-    RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, Staying, TaskPast,
+    RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, Staying, TaskPast, payload_text,
 };
 pub use event::{Event, EventKind};
 pub use held::{Cause, Held};

@@ -9,7 +9,6 @@ use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, task};
-use besom_engine::gather::rows;
 use besom_ports::store::{Command, CommandRow, DeadSelector, Letters, Store};
 
 /// `besom dead`.
@@ -112,7 +111,7 @@ impl Verb {
                 let letters = if all { Letters::All } else { Letters::Open };
                 let found = store.dead_letters(&selector, letters, None, limit).await?;
                 task::known_if_none(&*store, &outline, found.len(), name.as_deref()).await?;
-                let found: Vec<Letter> = found.iter().map(rows::letter).collect();
+                let found: Vec<Letter> = found.iter().map(Letter::from).collect();
                 let printed = Printed(&found);
                 output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;
                 Ok(Exit::Fine)
@@ -120,7 +119,7 @@ impl Verb {
             Verb::Show { id } => {
                 let selector = DeadSelector { ids: vec![id], ..DeadSelector::default() };
                 let found = store.dead_letters(&selector, Letters::All, None, 1).await?;
-                let Some(found) = found.first().map(rows::letter) else {
+                let Some(found) = found.first().map(Letter::from) else {
                     return Err(Failure::Usage(gone(&*store, id).await?));
                 };
                 output::show(global.output, &Printed(&found), || text(&found))?;

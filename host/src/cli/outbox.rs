@@ -2,7 +2,7 @@
 
 use besom_config::printable;
 use besom_core::delivery::State;
-use besom_snapshot::Message;
+use besom_snapshot::{Message, payload_text};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -140,7 +140,7 @@ impl Verb {
                 };
                 let shown = Shown {
                     message: rows::message(found),
-                    payload: rows::payload(&found.delivery.payload),
+                    payload: payload_text(&found.delivery.payload),
                 };
                 output::show(global.output, &Printed(&shown), || text(&shown))?;
                 Ok(Exit::Fine)

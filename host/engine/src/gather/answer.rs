@@ -227,7 +227,7 @@ impl Gatherer {
         let selector = DeadSelector { task, error, ..DeadSelector::default() };
         let page = DEAD_PAGE + 1;
         let found = self.store().dead_letters(&selector, Letters::Open, before, page).await;
-        let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(rows::letter).collect();
+        let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(Letter::from).collect();
         let more = letters.len() > DEAD_PAGE as usize;
         letters.truncate(DEAD_PAGE as usize);
         Ok(Answer::Dead(DeadPage { letters, more }))

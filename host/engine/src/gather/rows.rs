@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use besom_core::delivery::State;
 use besom_core::time::date_text;
 use besom_core::value::Value;
-use besom_snapshot::{ItemRow, Letter, Missing, Topic};
+use besom_snapshot::{ItemRow, Missing, Topic};
 
 use crate::host::health::Part;
 use besom_ports::members::Member;
-use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow, OutboxTopic};
+use besom_ports::store::{Depth, HistoryRow, Message, NodeRow, OutboxTopic};
 
 /// The topics with a route, and those of which messages wait or were given up, in the order of their names.
 pub fn topics(routes: &BTreeSet<String>, stored: Vec<OutboxTopic>) -> Vec<Topic> {
@@ -34,30 +34,6 @@ pub fn topics(routes: &BTreeSet<String>, stored: Vec<OutboxTopic>) -> Vec<Topic>
         (found.waiting_error, found.inserted) = (waiting_error, inserted);
     }
     topics.into_values().collect()
-}
-
-/// A dead letter.
-pub fn letter(dead: &DeadLetter) -> Letter {
-    let item = &dead.item;
-    Letter {
-        id: dead.id,
-        task: item.identity.task.to_string(),
-        tenant: item.identity.tenant.as_ref().map(ToString::to_string),
-        key: item.identity.key.clone(),
-        due: item.identity.due,
-        version: item.version.clone(),
-        partition: item.partition.0,
-        run: item.run.0,
-        planned_at: item.planned_at,
-        at: dead.at,
-        resolved_at: dead.resolved_at,
-        attempts: item.attempts,
-        deaths: item.deaths,
-        error: item.errors.last().cloned(),
-        errors: item.errors.clone(),
-        payload: payload(&item.payload),
-        payload_bytes: item.payload.len() as u64,
-    }
 }
 
 /// The end of an item.
@@ -136,19 +112,10 @@ pub fn plain(value: &Value) -> serde_json::Value {
         Value::Integer(n) => (*n).into(),
         Value::Float(n) => (*n).into(),
         Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
-        Value::Bytes(b) => hex(b).into(),
+        Value::Bytes(b) => hex::encode(b).into(),
         Value::Timestamp(t) => t.to_string().into(),
         Value::Date(days) => date_text(*days).into(),
-        Value::Uuid(b) => hex(b).into(),
+        Value::Uuid(b) => hex::encode(b).into(),
         Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
     }
-}
-
-/// A payload as text; in hexadecimal if it is none.
-pub fn payload(bytes: &[u8]) -> String {
-    std::str::from_utf8(bytes).map_or_else(|_| hex(bytes), str::to_owned)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
