@@ -66,6 +66,8 @@ pub struct Heading {
     pub sorts: bool,
     /// Whether the first order that the palette chooses is descending.
     pub descending: bool,
+    /// Whether all rows of a group have the same content: only a list of several groups has the column.
+    pub of_groups: bool,
 }
 
 /// A column of a table with rows `R`.
@@ -87,7 +89,15 @@ impl<R> Column<R> {
         right: bool,
         cell: fn(&R, &Context<'_>) -> Cell,
     ) -> Column<R> {
-        let heading = Heading { name, width, right, priority, sorts: false, descending: false };
+        let heading = Heading {
+            name,
+            width,
+            right,
+            priority,
+            sorts: false,
+            descending: false,
+            of_groups: false,
+        };
         Column { heading, cell, key: |_, _| SortKey::Unknown }
     }
 
@@ -121,6 +131,12 @@ impl<R> Column<R> {
     /// The column, sorted in descending order at first.
     pub const fn descending(mut self) -> Column<R> {
         self.heading.descending = true;
+        self
+    }
+
+    /// The column, only for rows of several groups.
+    pub const fn of_groups(mut self) -> Column<R> {
+        self.heading.of_groups = true;
         self
     }
 }

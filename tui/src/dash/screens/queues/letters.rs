@@ -20,7 +20,7 @@ const AHEAD: usize = 50;
 
 type Col = Column<Letter>;
 
-/// The columns of letters; the last two are for letters of several groups.
+/// The columns of letters; those for letters of several groups are last.
 const COLUMNS: &[Col] = &[
     Col::right("LETTER", Width::Fixed(8), 0, |letter, _| plain(letter.id.to_string()))
         .by(|letter, _| SortKey::Number(letter.id as f64)),
@@ -35,14 +35,14 @@ const COLUMNS: &[Col] = &[
     })
     .by(|letter, _| SortKey::text(letter.tenant.as_deref())),
     Col::left("TASK", Width::Fixed(16), 4, |letter, _| plain(&letter.task))
-        .by(|letter, _| SortKey::Text(&letter.task)),
+        .by(|letter, _| SortKey::Text(&letter.task))
+        .of_groups(),
     Col::left("ERROR", Width::Fill(20), 5, |letter, _| {
         plain(letter.errors.last().map_or("", String::as_str))
     })
-    .by(|letter, _| SortKey::Text(letter.errors.last().map_or("", String::as_str))),
+    .by(|letter, _| SortKey::Text(letter.errors.last().map_or("", String::as_str)))
+    .of_groups(),
 ];
-/// The number of columns of a group's letters.
-const COLUMNS_OF_GROUP: usize = 5;
 
 /// The letters of a group, or all of them.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Letters {
     /// The columns for these letters.
     pub(super) fn columns(&self) -> &'static [Column<Letter>] {
         match self.of {
-            Some(_) => &COLUMNS[..COLUMNS_OF_GROUP],
+            Some(_) => &COLUMNS[..COLUMNS.partition_point(|column| !column.heading.of_groups)],
             None => COLUMNS,
         }
     }
