@@ -55,7 +55,7 @@ fn main() {
     });
     let (mut code, mut built) = (String::new(), 0);
     let mut is_missing = false;
-    for entry in &table::TABLE {
+    for entry in table::TABLE {
         let (name, counts) = (entry.name, entry.counts);
         // With the underscores of file names.
         let path = dir.join(format!("besom_{}.wasm", name.replace('-', "_")));

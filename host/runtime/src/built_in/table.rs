@@ -43,7 +43,7 @@ pub struct Absence {
 }
 
 /// All built-in plugins.
-pub static TABLE: [Entry; 6] = [
+pub static TABLE: &[Entry] = &[
     Entry {
         name: "compaction",
         counts: false,
