@@ -152,11 +152,6 @@ impl Cycle {
         cycle
     }
 
-    /// Whether the run's scan has ended.
-    pub fn has_ended(&self) -> bool {
-        self.state == State::Ended
-    }
-
     /// The last command, if it has no answer yet; it may be repeated.
     pub fn pending(&self) -> Option<Command> {
         self.pending.clone()
@@ -325,7 +320,7 @@ mod tests {
                     Event::Page { planned, left: found - planned, more: *done < total }
                 }
                 end @ Command::End { .. } => {
-                    assert!(cycle.has_ended());
+                    assert_eq!(cycle.state, State::Ended);
                     return (visits, end);
                 }
             };
@@ -440,7 +435,7 @@ mod tests {
             let quota = Quota { tenants: u32::MAX, ..QUOTA };
             let mut cycle = Cycle::over_tenants(quota, begin, &mut out);
             let mut visits = 0;
-            while !cycle.has_ended() {
+            while cycle.state != State::Ended {
                 let event = match out.pop().expect("a command") {
                     Command::Tenants { .. } => Event::Tenants(names.clone()),
                     _ => {
@@ -486,7 +481,7 @@ mod tests {
         let mut out = Vec::new();
         let mut cycle = Cycle::single(QUOTA, &mut out);
         let mut pages = 0;
-        while !cycle.has_ended() {
+        while cycle.state != State::Ended {
             pages += 1;
             cycle.step(Event::Page { planned: 0, left: 0, more: true }, &mut out);
         }
@@ -500,7 +495,7 @@ mod tests {
         let mut out = Vec::new();
         let mut cycle = Cycle::single(quota, &mut out);
         let mut planned = 0;
-        while !cycle.has_ended() {
+        while cycle.state != State::Ended {
             planned += 4;
             cycle.step(Event::Page { planned: 4, left: 0, more: true }, &mut out);
         }

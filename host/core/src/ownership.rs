@@ -113,8 +113,6 @@ pub struct Ownership {
 impl Ownership {
     /// The wait after a request without an answer or a claim that was not won.
     pub const RETRY: Duration = Duration::from_millis(500);
-    /// How often a node compares its ownership with the table when no event triggers it.
-    pub const VERIFY_EVERY: Duration = Duration::from_secs(10);
 
     /// A node without partitions.
     pub fn new(node: Incarnation, verify_every: Duration) -> Ownership {

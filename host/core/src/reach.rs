@@ -68,7 +68,6 @@ pub enum Command {
 #[derive(Debug, Clone, Copy)]
 struct Missed {
     away: Away,
-    since: Mono,
     /// Since when another member has reached the store while this node has not.
     alone: Option<Mono>,
     /// Consecutive answers.
@@ -110,11 +109,6 @@ impl Reach {
     /// The outage; none: the store answers.
     pub fn away(&self) -> Option<Away> {
         self.missed.map(|missed| missed.away)
-    }
-
-    /// Whether the node has stepped aside.
-    pub fn is_aside(&self) -> bool {
-        self.missed.is_some_and(|missed| missed.away.aside)
     }
 
     /// Whether that probe is pending and its answer is news.
@@ -224,14 +218,9 @@ impl Reach {
                 let since = Time(wall.0.saturating_sub(now.since(sent).as_micros() as i64));
                 let away = Away { since, aside: false };
                 let alone = self.others.then_some(sent);
-                self.missed = Some(Missed { away, since: sent, alone, answers: 0 });
+                self.missed = Some(Missed { away, alone, answers: 0 });
             }
         }
-    }
-
-    /// How long the store has been unreachable.
-    pub fn missed_for(&self, now: Mono) -> Duration {
-        self.missed.map_or(Duration::ZERO, |missed| now.since(missed.since))
     }
 }
 

@@ -144,20 +144,6 @@ impl Runtime {
         })))
     }
 
-    /// Loads a plugin from a file.
-    pub async fn load_file(&self, path: impl Into<PathBuf>) -> Result<Loaded, LoadError> {
-        self.load_file_if(path, |_| true).await
-    }
-
-    /// Loads a plugin from a file if its digest is admitted. Otherwise nothing of it is compiled or run.
-    pub async fn load_file_if(
-        &self,
-        path: impl Into<PathBuf>,
-        admits: impl FnOnce(&str) -> bool + Send + 'static,
-    ) -> Result<Loaded, LoadError> {
-        self.load_signed(path, Signing::default(), admits).await
-    }
-
     /// Loads a plugin from a file if its digest is admitted and its signature right. Otherwise nothing of it is
     /// compiled or run.
     pub async fn load_signed(

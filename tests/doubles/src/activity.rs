@@ -1,13 +1,16 @@
 //! Activity in the memory of one process: the reference implementation of the port, for tests and
-//! simulations. All decisions are made by [`besom_core::activity::Book`].
+//! simulations. All decisions are made by [`Book`].
+
+mod book;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use besom_core::activity::Book;
 use besom_core::time::Time;
 
 use besom_ports::activity::{Activity, Error, State, Timeouts};
+
+pub use book::Book;
 
 /// An injected clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;

@@ -1,12 +1,12 @@
 //! Which files are loaded, and the errors of the others.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use besom_ports::guests::{Error, Guests as _};
 use besom_runtime::built_in;
-use besom_runtime::{LoadError, Metering, Runtime, Settings};
+use besom_runtime::{LoadError, Loaded, Metering, Runtime, Settings, Signing};
 use besom_system::child;
 use besom_tests::{plugin, plugin_path};
 
@@ -66,13 +66,17 @@ async fn a_process_that_cannot_be_started_is_no_fault_of_the_plugin() {
     assert!(error.to_string().contains("may be tried again"), "{error}");
 }
 
+async fn load_file(runtime: &Runtime, path: impl Into<PathBuf>) -> Result<Loaded, LoadError> {
+    runtime.load_signed(path, Signing::default(), |_| true).await
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_read_is_named() {
     let runtime = Runtime::start(Settings::default()).unwrap();
-    let error = runtime.load_file("plugins.d/missing.wasm").await.unwrap_err().to_string();
+    let error = load_file(&runtime, "plugins.d/missing.wasm").await.unwrap_err().to_string();
     assert!(error.contains("cannot read plugins.d/missing.wasm"), "{error}");
     let runtime = Runtime::start(Settings { component_bytes_max: 10, ..Settings::default() });
-    let error = runtime.unwrap().load_file(plugin_path("hostile")).await.unwrap_err().to_string();
+    let error = load_file(&runtime.unwrap(), plugin_path("hostile")).await.unwrap_err().to_string();
     assert!(error.contains("larger than 10 bytes"), "{error}");
 }
 
@@ -81,7 +85,7 @@ async fn a_file_that_cannot_be_read_is_named() {
 async fn a_plugin_built_when_the_contract_was_frozen_goes_on_working() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/runtime/frozen/task-1.0.wasm");
     let runtime = Runtime::start(Settings::default()).unwrap();
-    let loaded = runtime.load_file(path).await.unwrap();
+    let loaded = load_file(&runtime, path).await.unwrap();
     assert_eq!(loaded.manifest.name, "hostile");
     let call = call(&loaded.digest, limits());
     let keys = ["one", "read-all", "read-columns", "count", "distinct", "read-deliveries"];
@@ -95,8 +99,11 @@ async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     let (runtime, loaded) = start(Settings::default()).await;
     assert_eq!(loaded.digest, besom_runtime::digest(&plugin("hostile")));
     assert_eq!(runtime.manifest(&loaded.digest).unwrap().name, "hostile");
-    assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
-    let refused = runtime.load_file_if(plugin_path("hostile"), |_| false).await.unwrap_err();
+    assert_eq!(load_file(&runtime, plugin_path("hostile")).await.unwrap(), loaded);
+    let refused = runtime
+        .load_signed(plugin_path("hostile"), Signing::default(), |_| false)
+        .await
+        .unwrap_err();
     assert!(matches!(&refused, LoadError::Refused { digest } if *digest == loaded.digest));
     // A patch version of the contract changes only the bytes.
     let other = runtime.load(built_for("1.0.9")).await.unwrap();

@@ -1,5 +1,7 @@
 use super::*;
 
+const VERIFY_EVERY: Duration = Duration::from_secs(10);
+
 fn at(seconds: f64) -> Mono {
     Mono::START + Duration::from_secs_f64(seconds)
 }
@@ -22,7 +24,7 @@ fn row(partition: u32, owner: Option<&str>, epoch: u64, revision: u64) -> Partit
 }
 
 fn owner() -> Ownership {
-    Ownership::new(Incarnation::from("me"), Ownership::VERIFY_EVERY)
+    Ownership::new(Incarnation::from("me"), VERIFY_EVERY)
 }
 
 fn step(ownership: &mut Ownership, now: f64, event: Event) -> Vec<Command> {
@@ -57,7 +59,7 @@ fn a_partition_is_owned_only_once_the_store_says_so() {
     let ownership = owning();
     assert_eq!(ownership.owned()[&Partition(0)], OwnerEpoch(4));
     assert_eq!(ownership.missing(), 0);
-    assert_eq!(ownership.deadline(), Some(at(0.2) + Ownership::VERIFY_EVERY));
+    assert_eq!(ownership.deadline(), Some(at(0.2) + VERIFY_EVERY));
 }
 
 #[test]
@@ -200,9 +202,7 @@ mod together {
                 now: at(0.0),
                 random: Draw(seed),
                 table: (0..PARTITIONS).map(|partition| row(partition, None, 0, 0)).collect(),
-                nodes: (0..NODES)
-                    .map(|node| Ownership::new(name(node), Ownership::VERIFY_EVERY))
-                    .collect(),
+                nodes: (0..NODES).map(|node| Ownership::new(name(node), VERIFY_EVERY)).collect(),
                 post: Vec::new(),
             }
         }

@@ -79,7 +79,7 @@ fn a_node_that_alone_misses_the_store_stands_aside_after_a_lease_and_comes_back(
     // The reason may be another.
     world.until(100_000);
     world.said(&[(50_000, "is aside"), (80_000, "is aside")]);
-    assert!(world.reach.is_aside());
+    assert_eq!(world.reach.away().map(|away| away.aside), Some(true));
     assert_eq!(world.reach.away().map(|away| away.since), Some(Time(5_000_000)));
     world.answers = true;
     world.until(110_000);
@@ -123,7 +123,7 @@ fn a_store_that_answers_every_other_time_is_missed() {
     let mut world = World::new(true);
     world.alternates = true;
     world.until(40_000);
-    assert!(world.reach.is_aside());
+    assert_eq!(world.reach.away().map(|away| away.aside), Some(true));
     let changes = world.log.iter().filter(|(_, word)| *word == "come back").count();
     assert_eq!(changes, 0, "{:?}", world.log);
 }

@@ -28,7 +28,7 @@ fn leading(fence: &FencingToken) -> Node {
         prune_every: Duration::from_secs(3_600),
         cluster: Some(Settings {
             partitions: NonZeroU32::MIN,
-            verify_every: Ownership::VERIFY_EVERY,
+            verify_every: Duration::from_secs(10),
             poll_every: Duration::from_secs(1),
         }),
     };

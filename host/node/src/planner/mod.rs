@@ -617,11 +617,6 @@ impl Planner {
         self.runs.values().map(|active| (&active.run, active.cycle.is_some()))
     }
 
-    /// The next planned start of each task.
-    pub fn next_slots(&self) -> impl Iterator<Item = (&TaskName, Option<Time>)> {
-        self.tasks.iter().map(|(name, task)| (name, task.next))
-    }
-
     /// When the planner needs attention next, apart from answers.
     pub fn deadline(&self) -> Option<Time> {
         self.fence.as_ref()?;

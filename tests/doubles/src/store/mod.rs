@@ -36,7 +36,7 @@ mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use besom_core::activity::{Book, Timeouts};
+use besom_core::activity::Timeouts;
 use besom_core::collection::{Collection, Collections};
 use besom_core::time::Time;
 
@@ -47,6 +47,8 @@ pub use outbox::Message;
 
 use fault::Faults;
 use state::State;
+
+use crate::activity::Book;
 
 /// An injected clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;

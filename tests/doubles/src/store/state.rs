@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use besom_core::activity::Book;
 use besom_core::books::RunFacts;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, Partition, RunId, Seq, TaskName, Tenant, Term,
@@ -19,6 +18,7 @@ use super::lines::Logged;
 use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
+use crate::activity::Book;
 use besom_ports::store::{
     Applied, Arrivals, BeforeImage, Brake, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
     Given, HistoryRow, NodeRow, Offered, Raised, Result, Review,
