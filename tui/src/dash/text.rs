@@ -65,6 +65,12 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether one of the texts contains what a filter requests, in any case; an empty filter passes everything.
+pub fn passes<'t>(filter: &str, texts: impl IntoIterator<Item = &'t str>) -> bool {
+    let wanted = filter.to_lowercase();
+    wanted.is_empty() || texts.into_iter().any(|text| text.to_lowercase().contains(&wanted))
+}
+
 /// The display width of a sanitized text.
 pub fn width(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }

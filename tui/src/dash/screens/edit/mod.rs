@@ -34,6 +34,7 @@ use crate::dash::key::{Code, Key};
 use crate::dash::table::{
     self, Column, Emphasis, Heading, Order, SortKey, TableState, Width, plain,
 };
+use crate::dash::text;
 
 /// From this size on, the whole file and the agenda are shown.
 const WIDE: (u16, u16) = (140, 36);
@@ -102,8 +103,7 @@ impl EditScreen {
     }
 
     fn rows<'a>(&self, cx: &Context<'a>) -> Vec<&'a Task> {
-        let wanted = self.filter.to_lowercase();
-        let shown = |task: &&Task| wanted.is_empty() || task.name.to_lowercase().contains(&wanted);
+        let shown = |task: &&Task| text::passes(&self.filter, [&*task.name]);
         let tasks = cx.snap.tasks.iter().map(|task| &**task).filter(shown).collect();
         self.table.order.arrange(COLUMNS, tasks, cx)
     }

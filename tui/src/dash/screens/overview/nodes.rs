@@ -154,29 +154,20 @@ impl Health {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub queued: u64,
-    pub owned: u64,
+    pub owned: u32,
 }
 
 impl Totals {
     pub(super) fn of(cx: &Context<'_>) -> Totals {
         cx.snap.nodes.iter().fold(Totals::default(), |sum, node| Totals {
             queued: sum.queued + node.queued,
-            owned: sum.owned + u64::from(node.owned),
+            owned: sum.owned + node.owned,
         })
-    }
-
-    /// A node's fraction of the waiting items, divided by its fraction of the owned partitions.
-    fn load(self, node: &Node) -> f64 {
-        if self.queued == 0 || self.owned == 0 || node.owned == 0 {
-            return 0.0;
-        }
-        let load = node.queued as f64 / self.queued as f64;
-        load / (f64::from(node.owned) / self.owned as f64)
     }
 
     /// A node's percentage of the partitions.
     fn own(self, node: &Node) -> Option<f64> {
-        (self.owned > 0).then(|| f64::from(node.owned) * 100.0 / self.owned as f64)
+        (self.owned > 0).then(|| f64::from(node.owned) * 100.0 / f64::from(self.owned))
     }
 }
 
@@ -195,8 +186,9 @@ fn judged(node: &Node, cx: &Context<'_>, totals: Totals) -> Health {
         NodeState::Joining => Health::Joining,
         NodeState::Unknown => Health::Unknown,
         NodeState::Active => {
-            let hot = totals.load(node) > limits.load_max && node.queued >= limits.hot_queue_min;
-            if hot { Health::Hot } else { Health::Ok }
+            let load = node.load_over_share(totals.queued, totals.owned);
+            let hot = load.is_some_and(|load| load > limits.load_max);
+            if hot && node.queued >= limits.hot_queue_min { Health::Hot } else { Health::Ok }
         }
     }
 }
@@ -214,9 +206,8 @@ fn quantile(node: &Node, part: f64) -> Option<u64> {
 
 /// The nodes that match the filter, in the order of the table.
 pub(super) fn rows<'a>(screen: &OverviewScreen, cx: &Context<'a>) -> Vec<Row<'a>> {
-    let wanted = screen.filter.to_lowercase();
     let totals = Totals::of(cx);
-    let passes = |node: &&Node| wanted.is_empty() || node.name.to_lowercase().contains(&wanted);
+    let passes = |node: &&Node| text::passes(&screen.filter, [&*node.name]);
     let row = |node| Row { node, health: judged(node, cx, totals), own: totals.own(node) };
     let rows = cx.snap.nodes.iter().map(|node| &**node).filter(passes).map(row).collect();
     screen.nodes.order.arrange(&Row::COLUMNS, rows, cx)

@@ -104,14 +104,9 @@ impl Letters {
 
     /// The letters that match the filter, in display order.
     pub(super) fn shown(&self, cx: &Context<'_>) -> Vec<&Letter> {
-        let wanted = self.filter.to_lowercase();
-        let has = |text: &str| text.to_lowercase().contains(&wanted);
         let passes = |letter: &&Letter| {
-            wanted.is_empty()
-                || has(&letter.key)
-                || letter.tenant.as_deref().is_some_and(has)
-                || has(&letter.task)
-                || letter.errors.iter().any(|error| has(error))
+            let named = [&letter.key, &letter.task].into_iter().chain(&letter.tenant);
+            text::passes(&self.filter, named.chain(&letter.errors).map(String::as_str))
         };
         let letters = self.list.iter().filter(passes).collect();
         self.table.order.arrange(self.columns(), letters, cx)

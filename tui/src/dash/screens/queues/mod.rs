@@ -115,8 +115,7 @@ impl QueuesScreen {
             By::Task => depth::by_task(cx),
             By::Node => depth::by_node(cx),
         };
-        let wanted = self.filter.to_lowercase();
-        let passes = |row: &Row<'_>| row.name.to_lowercase().contains(&wanted);
+        let passes = |row: &Row<'_>| text::passes(&self.filter, [row.name]);
         let rows = rows.into_iter().filter(passes).collect();
         self.queues.order.arrange(&Row::COLUMNS, rows, cx)
     }
@@ -135,12 +134,8 @@ impl QueuesScreen {
     }
 
     fn groups<'a>(&self, cx: &Context<'a>) -> Vec<&'a DeadGroup> {
-        let wanted = self.groups_filter.to_lowercase();
-        let passes = |group: &&DeadGroup| {
-            wanted.is_empty()
-                || group.task.to_lowercase().contains(&wanted)
-                || group.error.to_lowercase().contains(&wanted)
-        };
+        let passes =
+            |group: &&DeadGroup| text::passes(&self.groups_filter, [&*group.task, &group.error]);
         let groups = cx.snap.dead.iter().map(|group| &**group).filter(passes).collect();
         self.groups.order.arrange(GROUPS, groups, cx)
     }

@@ -138,12 +138,11 @@ impl RunsScreen {
 
     /// The runs of the list.
     fn rows<'a>(&'a self, cx: &Context<'a>) -> Vec<&'a Run> {
-        let wanted = self.filter.to_lowercase();
         let shown = |run: &&Run| {
-            wanted.is_empty()
-                || run.task.to_lowercase().contains(&wanted)
-                || run.id.to_string().contains(&wanted)
-                || state(run, cx.snap).0.to_lowercase().contains(&wanted)
+            self.filter.is_empty() || {
+                let id = run.id.to_string();
+                text::passes(&self.filter, [&*run.task, &id, state(run, cx.snap).0])
+            }
         };
         let runs = self.older.with(cx.snap).into_iter();
         let mut runs: Vec<&Run> = runs.filter(shown).collect();

@@ -9,6 +9,7 @@ use besom_snapshot::{Query, RUNS_MAX, RUNS_PAGE, RUNS_TASKS_MAX, Run, RunPage, S
 
 use crate::dash::context::Context;
 use crate::dash::effect::Outbox;
+use crate::dash::text;
 
 /// After this time, an answer counts as lost with its connection.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -83,13 +84,12 @@ impl Older {
 
 /// The tasks that a filter names; empty: it names something else, or too many.
 fn tasks_of(filter: &str, snap: &Snapshot) -> Vec<String> {
-    let wanted = filter.to_lowercase();
     let names = snap.tasks.iter().map(|task| &task.name);
     let named: Vec<String> =
-        names.filter(|name| name.to_lowercase().contains(&wanted)).cloned().collect();
+        names.filter(|name| text::passes(filter, [&***name])).cloned().collect();
     match named.iter().find(|name| **name == filter) {
         Some(exactly) => vec![exactly.clone()],
-        None if wanted.is_empty() || named.len() > RUNS_TASKS_MAX => Vec::new(),
+        None if filter.is_empty() || named.len() > RUNS_TASKS_MAX => Vec::new(),
         None => named,
     }
 }

@@ -49,12 +49,7 @@ pub(super) const TASK: usize = 0;
 
 /// The tasks that match the filter, in the order of the table.
 pub(super) fn order<'a>(screen: &TasksScreen, cx: &Context<'a>) -> Vec<&'a Task> {
-    let wanted = screen.filter.to_lowercase();
-    let passes = |task: &&Task| {
-        wanted.is_empty()
-            || task.name.to_lowercase().contains(&wanted)
-            || task.plugin.to_lowercase().contains(&wanted)
-    };
+    let passes = |task: &&Task| text::passes(&screen.filter, [&*task.name, &task.plugin]);
     let tasks = cx.snap.tasks.iter().map(|task| &**task).filter(passes).collect();
     screen.table.order.arrange(COLUMNS, tasks, cx)
 }

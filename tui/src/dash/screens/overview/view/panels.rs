@@ -129,7 +129,7 @@ fn ring(screen: &OverviewScreen, cx: &Context<'_>, theme: &Theme, area: Rect, bu
         }
     };
     let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
-    parts(3, "own% ", buf, &|owner| percent(u64::from(owner.owned), totals.owned));
+    parts(3, "own% ", buf, &|owner| percent(u64::from(owner.owned), totals.owned.into()));
     parts(4, "load%", buf, &|owner| percent(owner.queued, totals.queued));
     let moving = match ring.moving {
         0 => String::new(),
