@@ -235,10 +235,7 @@ impl fmt::Display for Differing {
 /// The name of a row in lists and in the file of `--force-keys`: the collection, then the values of the key.
 pub fn row_name(collection: &str, key: &[Value]) -> String {
     let value = |value: &Value| match value {
-        Value::Bytes(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("x'{hex}'")
-        }
+        Value::Bytes(bytes) => format!("x'{}'", hex::encode(bytes)),
         other => other.shown(),
     };
     format!("{collection} ({})", key.iter().map(value).collect::<Vec<_>>().join(", "))

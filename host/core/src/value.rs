@@ -85,7 +85,7 @@ impl Value {
             Value::Bytes(bytes) => counted(bytes.len() as u64, "byte"),
             Value::Timestamp(t) => t.to_string(),
             Value::Date(days) => date_text(*days),
-            Value::Uuid(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Value::Uuid(bytes) => hex::encode(bytes),
         }
     }
 

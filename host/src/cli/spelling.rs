@@ -39,22 +39,14 @@ fn uuid(word: &str) -> Option<[u8; 16]> {
     let word = word.strip_prefix('@').unwrap_or(word);
     let inner = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(word);
     let digits: String = inner.split('-').collect();
-    hex(&digits)?.try_into().ok()
+    hex::decode(digits).ok()?.try_into().ok()
 }
 
 /// `\x00ff` as PostgreSQL writes them, `x'00ff'` as SQLite does, or digits only, as in the keys of items behind `=`.
 fn bytes(word: &str) -> Option<Vec<u8>> {
     let quoted = word.strip_prefix("x'").and_then(|rest| rest.strip_suffix('\''));
     let bare = quoted.or_else(|| word.strip_prefix("\\x")).or_else(|| word.strip_prefix('='));
-    hex(bare.unwrap_or(word))
-}
-
-fn hex(digits: &str) -> Option<Vec<u8>> {
-    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-    (0..digits.len()).step_by(2).map(byte).collect()
+    hex::decode(bare.unwrap_or(word)).ok()
 }
 
 /// RFC 3339 or SQL, with an offset or in UTC, or a day, whose beginning is meant.

@@ -4,7 +4,6 @@
 //! tables of the entity model, writing rows for the demo and for tests) is SQL of the product's own,
 //! without guards and without history, and no operation of the engine's store.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use besom_core::collection::Collections;
@@ -158,12 +157,6 @@ fn quoted(name: &str) -> String {
 /// A value as it stands in a statement. PostgreSQL takes the type of a quoted one from its column.
 fn literal(dialect: Dialect, value: &Value) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let hex = |bytes: &[u8]| {
-        bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut all, byte| {
-            let _ = write!(all, "{byte:02x}");
-            all
-        })
-    };
     match (value, dialect) {
         (Value::Null, _) => "NULL".to_owned(),
         (Value::Bool(b), Dialect::Sqlite) => i64::from(*b).to_string(),
@@ -173,13 +166,14 @@ fn literal(dialect: Dialect, value: &Value) -> String {
         (Value::Float(f), Dialect::Postgres) => text(&f.to_string()),
         // SQLite ends a statement at a NUL.
         (Value::Text(s), Dialect::Sqlite) if s.contains('\0') => {
-            format!("CAST(X'{}' AS TEXT)", hex(s.as_bytes()))
+            format!("CAST(X'{}' AS TEXT)", hex::encode(s))
         }
         (Value::Text(s) | Value::Json(s) | Value::Decimal(s), _) => text(s),
-        (Value::Bytes(b), Dialect::Sqlite) => format!("X'{}'", hex(b)),
-        (Value::Bytes(b), Dialect::Postgres) => format!("'\\x{}'", hex(b)),
+        (Value::Bytes(b), Dialect::Sqlite) => format!("X'{}'", hex::encode(b)),
+        (Value::Bytes(b), Dialect::Postgres) => format!("'\\x{}'", hex::encode(b)),
         (Value::Uuid(u), _) => {
-            let [a, b, c, d, e] = [&u[..4], &u[4..6], &u[6..8], &u[8..10], &u[10..]].map(hex);
+            let [a, b, c, d, e] =
+                [&u[..4], &u[4..6], &u[6..8], &u[8..10], &u[10..]].map(hex::encode);
             format!("'{a}-{b}-{c}-{d}-{e}'")
         }
         (Value::Date(days), _) => text(&date_text(*days)),

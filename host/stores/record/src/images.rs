@@ -78,15 +78,9 @@ pub enum Lent<'a> {
     Garbled(Cow<'a, [u8]>),
 }
 
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Reverses [`hex`]; `None`: it is something else.
+/// The bytes of a text in hexadecimal; `None`: it is something else.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+    hex::decode(text).ok()
 }
 
 impl Serialize for Lent<'_> {
@@ -112,7 +106,7 @@ impl Serialize for Lent<'_> {
             Lent::Float(float) => Packed::Float(*float),
             Lent::Text(text) => Packed::Text(text),
             Lent::Bytes(bytes) => Packed::Bytes(bytes),
-            Lent::Garbled(bytes) => return Packed::Json(&hex(bytes)).serialize(to),
+            Lent::Garbled(bytes) => return Packed::Json(&hex::encode(bytes)).serialize(to),
         }
         .serialize(to)
     }
@@ -126,7 +120,7 @@ impl From<Lent<'_>> for Value {
             Lent::Float(float) => Value::Float(float),
             Lent::Text(text) => Value::Text(text.into_owned()),
             Lent::Bytes(bytes) => Value::Bytes(bytes.into_owned()),
-            Lent::Garbled(bytes) => Value::Json(hex(&bytes)),
+            Lent::Garbled(bytes) => Value::Json(hex::encode(bytes)),
         }
     }
 }

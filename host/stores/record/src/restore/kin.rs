@@ -208,9 +208,9 @@ fn comparable(value: &Value) -> Option<String> {
         Value::Null => return None,
         // `char(n)` ends with blanks that are not part of the value.
         Value::Text(text) => text.trim_end_matches(' ').to_owned(),
-        Value::Bytes(bytes) => crate::images::hex(bytes),
+        Value::Bytes(bytes) => hex::encode(bytes),
         Value::Uuid(bytes) => {
-            let hex = crate::images::hex(bytes);
+            let hex = hex::encode(bytes);
             let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
             parts.join("-")
         }
