@@ -112,34 +112,26 @@ impl Cycle {
 
     /// A cycle through the tenants after `begin`. Pushes the first command.
     pub fn over_tenants(quota: Quota, begin: Option<Tenant>, out: &mut Vec<Command>) -> Cycle {
-        let mut cycle = Cycle {
-            quota,
-            wrapped: begin.is_none(),
-            at: begin.clone(),
-            last: begin.clone(),
-            begin,
-            exhausted: false,
-            waiting: VecDeque::new(),
-            seen: HashSet::new(),
-            visited: 0,
-            cut: 0,
-            error: None,
-            pending: None,
-            state: State::Asking,
-        };
+        let mut cycle = Cycle::new(quota, begin, false);
         cycle.next(out);
         cycle
     }
 
     /// The scan of a task without tenants. Pushes the first command.
     pub fn single(quota: Quota, out: &mut Vec<Command>) -> Cycle {
-        let mut cycle = Cycle {
+        let mut cycle = Cycle::new(quota, None, true);
+        cycle.scan(None, 0, 0, out);
+        cycle
+    }
+
+    fn new(quota: Quota, begin: Option<Tenant>, exhausted: bool) -> Cycle {
+        Cycle {
             quota,
-            begin: None,
-            at: None,
-            last: None,
-            wrapped: true,
-            exhausted: true,
+            wrapped: begin.is_none(),
+            at: begin.clone(),
+            last: begin.clone(),
+            begin,
+            exhausted,
             waiting: VecDeque::new(),
             seen: HashSet::new(),
             visited: 0,
@@ -147,9 +139,7 @@ impl Cycle {
             error: None,
             pending: None,
             state: State::Asking,
-        };
-        cycle.scan(None, 0, 0, out);
-        cycle
+        }
     }
 
     /// The last command, if it has no answer yet; it may be repeated.
