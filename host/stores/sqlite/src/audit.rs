@@ -6,6 +6,7 @@ use besom_core::item::End;
 use rusqlite::{Connection, Row};
 
 use super::error::Job;
+use super::statements::Statements;
 use super::values::TenantCell;
 use super::waiting::tasks;
 use besom_ports::store::{Audit, AuditRow, Counts};
@@ -17,32 +18,28 @@ const LISTED_MAX: usize = 100;
 pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     let names: BTreeMap<_, _> = tasks(conn)?.into_iter().collect();
     let mut books: BTreeMap<(i64, TenantCell), (Counts, Counts)> = BTreeMap::new();
-    let mut counters = conn.prepare(
+    conn.each(
         "SELECT task, tenant, planned, committed, skipped, dead, discarded, log + timers + retries,
            resolved, rows
          FROM besom_counter",
+        [],
+        |r| -> Job<()> {
+            let counted = Counts {
+                planned: count(r, 2)?,
+                committed: count(r, 3)?,
+                skipped: count(r, 4)?,
+                dead: count(r, 5)?,
+                discarded: count(r, 6)?,
+                pending: count(r, 7)?,
+                resolved: count(r, 8)?,
+                rows: count(r, 9)?,
+            };
+            books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
+            Ok(())
+        },
     )?;
-    let mut rows = counters.query([])?;
-    while let Some(r) = rows.next()? {
-        let counted = Counts {
-            planned: count(r, 2)?,
-            committed: count(r, 3)?,
-            skipped: count(r, 4)?,
-            dead: count(r, 5)?,
-            discarded: count(r, 6)?,
-            pending: count(r, 7)?,
-            resolved: count(r, 8)?,
-            rows: count(r, 9)?,
-        };
-        books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
-    }
     let mut recount = |sql: &str, add: &dyn Fn(&mut Counts, &Row<'_>) -> Job<()>| -> Job<()> {
-        let mut statement = conn.prepare(sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(r) = rows.next()? {
-            add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, r)?;
-        }
-        Ok(())
+        conn.each(sql, [], |r| add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, r))
     };
     recount(
         "SELECT task, tenant, outcome, count(*), sum(rows) FROM besom_history GROUP BY 1, 2, 3",

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use besom_core::brake::Brake;
 use besom_core::ids::{FencingToken, RunId, TaskName};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
 use super::lookup::invalid;
 use super::mapping::Mapping;
+use super::statements::Statements;
 use super::writer::Tx;
 use besom_ports::store::{BRAKES_RESUMED, Brakes};
 
@@ -22,7 +23,7 @@ pub(super) fn estimate(
 ) -> Job<u64> {
     let table = mapping.table(collection).map_err(invalid)?;
     let analyzed = "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'";
-    if conn.prepare_cached(analyzed)?.exists([])? {
+    if conn.exists(analyzed, [])? {
         // The first number is that of the rows; an index of a part of them has fewer.
         let most =
             "SELECT max(CAST(stat AS INTEGER)) FROM sqlite_stat1 WHERE tbl = ?1 COLLATE NOCASE";
@@ -40,38 +41,35 @@ pub(super) fn estimate(
 pub(super) fn set(tx: &mut Tx<'_>, fence: &FencingToken, brakes: &[Brake]) -> Job<()> {
     check_fence(tx, fence)?;
     for brake in brakes {
-        tx.conn
-            .prepare_cached(
-                "INSERT INTO besom_brake VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-            )?
-            .execute(params![brake.run.0, brake.what, brake.used, brake.allowed, brake.estimate])?;
+        tx.conn.run(
+            "INSERT INTO besom_brake VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+            params![brake.run.0, brake.what, brake.used, brake.allowed, brake.estimate],
+        )?;
     }
     Ok(())
 }
 
 /// The brakes of a task's runs, newest first.
 pub(super) fn of_task(conn: &Connection, task: &TaskName, limit: u32) -> Job<Vec<Brake>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM besom_task t
          JOIN besom_run r ON r.task = t.id JOIN besom_brake b ON b.run = r.id
          WHERE t.name = ?1 ORDER BY r.id DESC, b.what LIMIT ?2",
-    )?;
-    let brakes = statement.query_map(params![task.as_str(), limit], read)?;
-    Ok(brakes.collect::<rusqlite::Result<_>>()?)
+        params![task.as_str(), limit],
+        read,
+    )
 }
 
 /// Adds what a commit uses. Returns whether all of it is allowed; otherwise the transaction must not be
 /// committed.
 pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool> {
     for ((run, what), more) in used {
-        let after: Option<(u64, Option<u64>)> = tx
-            .conn
-            .prepare_cached(
-                "UPDATE besom_brake SET used = used + ?3 WHERE run = ?1 AND what = ?2
-                 RETURNING used, allowed",
-            )?
-            .query_row(params![run.0, what, more], |r| Ok((r.get(0)?, r.get(1)?)))
-            .optional()?;
+        let after: Option<(u64, Option<u64>)> = tx.conn.first(
+            "UPDATE besom_brake SET used = used + ?3 WHERE run = ?1 AND what = ?2
+             RETURNING used, allowed",
+            params![run.0, what, more],
+            |r| r.try_into(),
+        )?;
         if after.is_some_and(|(used, allowed)| Brake::forbids(used, allowed)) {
             return Ok(false);
         }
@@ -81,25 +79,24 @@ pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool>
 
 /// Sets the brakes of a task's newest unfinished runs anew.
 pub(super) fn resume(tx: &Tx<'_>, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    let mut statement = tx.conn.prepare_cached(
+    let found = tx.conn.all(
         "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM besom_task t
          JOIN besom_run r ON r.task = t.id JOIN besom_brake b ON b.run = r.id
          WHERE t.name = ?1 AND (r.ended_at IS NULL OR r.items > 0)
          ORDER BY r.id DESC, b.what LIMIT ?2",
+        params![task.as_str(), BRAKES_RESUMED],
+        read,
     )?;
-    let found = statement.query_map(params![task.as_str(), BRAKES_RESUMED], read)?;
-    renew(tx, found.collect::<rusqlite::Result<_>>()?, brakes)
+    renew(tx, found, brakes)
 }
 
 /// Sets the brakes of a run anew.
 pub(super) fn approve(tx: &Tx<'_>, run: RunId, brakes: &Brakes) -> Job<()> {
     let of_run = "SELECT run, what, used, allowed, estimate FROM besom_brake WHERE run = ?1";
-    let mut statement = tx.conn.prepare_cached(of_run)?;
-    let found = statement.query_map([run.0], read)?.collect::<rusqlite::Result<_>>()?;
-    renew(tx, found, brakes)
+    renew(tx, tx.conn.all(of_run, [run.0], read)?, brakes)
 }
 
-fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Brake> {
+fn read(row: &rusqlite::Row<'_>) -> Job<Brake> {
     let (run, what) = (RunId(row.get(0)?), row.get(1)?);
     Ok(Brake { run, what, used: row.get(2)?, allowed: row.get(3)?, estimate: row.get(4)? })
 }
@@ -111,11 +108,10 @@ fn renew(tx: &Tx<'_>, found: Vec<Brake>, brakes: &Brakes) -> Job<()> {
             continue;
         }
         let Brake { run, what, used, allowed, .. } = resumed;
-        tx.conn
-            .prepare_cached(
-                "UPDATE besom_brake SET used = ?3, allowed = ?4 WHERE run = ?1 AND what = ?2",
-            )?
-            .execute(params![run.0, what, used, allowed])?;
+        tx.conn.run(
+            "UPDATE besom_brake SET used = ?3, allowed = ?4 WHERE run = ?1 AND what = ?2",
+            params![run.0, what, used, allowed],
+        )?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use super::error::Job;
 use super::mapping::{DIALECT, Table};
 use super::range::{NextPage, fault_of_next_page};
 use super::range_change::common;
+use super::statements::Statements;
 use super::stored::{self, Declared};
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Index, Keeper, Reaction, Reference};
@@ -81,44 +82,42 @@ pub(super) fn check_moves(
 
 /// All foreign keys that change rows by themselves, with the names of tables in small letters.
 fn reactions(conn: &Connection) -> Job<Vec<Reaction>> {
-    let mut statement = conn.prepare(
+    conn.all(
         "SELECT lower(s.name), lower(f.\"table\"), upper(f.on_delete) = 'CASCADE'
          FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
          WHERE s.type = 'table' AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
          ORDER BY s.name, f.id",
-    )?;
-    let rows = statement.query_map([], |row| {
-        Ok(Reaction { of: row.get(0)?, to: row.get(1)?, deletes: row.get(2)? })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [],
+        |row| Ok(Reaction { of: row.get(0)?, to: row.get(1)?, deletes: row.get(2)? }),
+    )
 }
 
 /// All foreign keys that keep the rows that they refer to, as pairs of tables in small letters; a row may refer to its
 /// own table.
 fn keepers(conn: &Connection) -> Job<Vec<Keeper>> {
-    let mut statement = conn.prepare(
+    conn.all(
         "SELECT lower(s.name), lower(f.\"table\"), group_concat(f.\"from\", char(0) ORDER BY f.seq)
          FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
          WHERE s.type = 'table' AND upper(f.on_delete) IN ('NO ACTION', 'RESTRICT')
            AND lower(s.name) <> lower(f.\"table\")
          GROUP BY s.name, f.id",
-    )?;
-    let rows = statement.query_map([], |row| {
-        let columns: String = row.get(2)?;
-        let columns = columns.split('\0').map(str::to_owned).collect();
-        Ok(Keeper { of: row.get(0)?, to: row.get(1)?, columns })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [],
+        |row| {
+            let columns: String = row.get(2)?;
+            let columns = columns.split('\0').map(str::to_owned).collect();
+            Ok(Keeper { of: row.get(0)?, to: row.get(1)?, columns })
+        },
+    )
 }
 
 /// The triggers of a table, whatever operation they are for.
 fn triggers(conn: &Connection, table: &str) -> Job<Vec<String>> {
-    let mut statement = conn.prepare(
+    Ok(conn.all(
         "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)
          ORDER BY name",
-    )?;
-    let rows = statement.query_map([table], |row| row.get(0))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [table],
+        |row| row.get(0),
+    )?)
 }
 
 /// The tenant column and every mapped column exist and fit their kinds.
@@ -184,28 +183,22 @@ fn compare_anchor<'a>(
 
 /// Tables and views of the user, with their kind.
 pub(super) fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
-    let mut statement = conn.prepare(
+    Ok(conn.all(
         "SELECT name, type FROM sqlite_schema
          WHERE type IN ('table', 'view') AND name NOT LIKE 'besom\\_%' ESCAPE '\\'
            AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
-    )?;
-    let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [],
+        |r| r.try_into(),
+    )?)
 }
 
 pub(super) fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
-    let mut statement =
-        conn.prepare("SELECT name, \"unique\" FROM pragma_index_list(?1) WHERE partial = 0")?;
-    let named = statement
-        .query_map([table], |r| Ok((r.get(0)?, r.get(1)?)))?
-        .collect::<rusqlite::Result<Vec<(String, bool)>>>()?;
+    let named = "SELECT name, \"unique\" FROM pragma_index_list(?1) WHERE partial = 0";
+    let named: Vec<(String, bool)> = conn.all(named, [table], |r| r.try_into())?;
+    let keys = "SELECT coalesce(name, '') FROM pragma_index_xinfo(?1) WHERE key = 1 ORDER BY seqno";
     let mut indexes = Vec::new();
     for (name, unique) in named {
-        let mut statement = conn.prepare(
-            "SELECT coalesce(name, '') FROM pragma_index_xinfo(?1) WHERE key = 1 ORDER BY seqno",
-        )?;
-        let columns = statement.query_map([name], |r| r.get(0))?;
-        let columns = columns.collect::<rusqlite::Result<_>>()?;
+        let columns = conn.all(keys, [name], |r| r.get(0))?;
         indexes.push(Index { unique, primary: false, columns });
     }
     // An INTEGER PRIMARY KEY is the table itself and is in no list of indexes.
@@ -219,17 +212,18 @@ pub(super) fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> J
 }
 
 fn foreign_key(conn: &Connection, table: &str, reference: &Reference<'_>) -> Job<bool> {
-    let mut statement = conn.prepare(
+    let mut pairs: BTreeMap<i64, BTreeSet<(String, String)>> = BTreeMap::new();
+    conn.each(
         "SELECT id, lower(\"table\"), lower(\"from\"), lower(coalesce(\"to\", ''))
          FROM pragma_foreign_key_list(?1) ORDER BY id, seq",
+        [table],
+        |r| -> Job<()> {
+            if r.get::<_, String>(1)? == reference.target.table.to_lowercase() {
+                pairs.entry(r.get(0)?).or_default().insert((r.get(2)?, r.get(3)?));
+            }
+            Ok(())
+        },
     )?;
-    let mut rows = statement.query([table])?;
-    let mut pairs: BTreeMap<i64, BTreeSet<(String, String)>> = BTreeMap::new();
-    while let Some(r) = rows.next()? {
-        if r.get::<_, String>(1)? == reference.target.table.to_lowercase() {
-            pairs.entry(r.get(0)?).or_default().insert((r.get(2)?, r.get(3)?));
-        }
-    }
     let own = || reference.own.iter().map(|name| name.to_lowercase());
     let theirs = reference.theirs.iter().map(|name| name.to_lowercase());
     let wanted: BTreeSet<(String, String)> = own().zip(theirs).collect();

@@ -22,6 +22,7 @@ use super::outbox;
 use super::purge;
 use super::reviews;
 use super::runs::{close_scan, json, parse, write_decision};
+use super::statements::Statements;
 use super::streams;
 use super::tally::{self, end_if_done};
 use super::values::{DueCell, tenant_cell};
@@ -37,48 +38,31 @@ const TIMERS_PAGE: u32 = 10_000;
 
 /// Records a command.
 pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str) -> Job<u64> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_command (command, by, reason, at) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute(params![json(command)?, by, reason, tx.now.0])?;
+    tx.conn.run(
+        "INSERT INTO besom_command (command, by, reason, at) VALUES (?1, ?2, ?3, ?4)",
+        params![json(command)?, by, reason, tx.now.0],
+    )?;
     Ok(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0))
 }
 
+const COMMAND: &str =
+    "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command";
+
 /// Commands that no leader has applied yet, oldest first.
 pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
-         WHERE applied_at IS NULL ORDER BY id LIMIT ?1",
-    )?;
-    all(statement.query([limit])?)
+    conn.all(&format!("{COMMAND} WHERE applied_at IS NULL ORDER BY id LIMIT ?1"), [limit], read)
 }
 
 /// Commands, newest first.
 pub(super) fn newest(conn: &Connection, before: Option<u64>, limit: u32) -> Job<Vec<CommandRow>> {
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
-    let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
-         WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-    )?;
-    all(statement.query(params![before, limit])?)
-}
-
-fn all(mut rows: rusqlite::Rows<'_>) -> Job<Vec<CommandRow>> {
-    let mut commands = Vec::new();
-    while let Some(r) = rows.next()? {
-        commands.push(read(r)?);
-    }
-    Ok(commands)
+    let sql = format!("{COMMAND} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+    conn.all(&sql, params![before, limit], read)
 }
 
 /// One command.
 pub(super) fn command(conn: &Connection, id: u64) -> Job<Option<CommandRow>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command WHERE id = ?1",
-    )?;
-    let mut rows = statement.query([id])?;
-    rows.next()?.map(read).transpose()
+    conn.first(&format!("{COMMAND} WHERE id = ?1"), [id], read)
 }
 
 fn read(r: &Row<'_>) -> Job<CommandRow> {
@@ -109,10 +93,8 @@ pub(super) fn apply(
         return Err(Error::Invalid(format!("there is no command {id}")).into());
     };
     asked.check_is(&row)?;
-    let done: Option<String> = tx
-        .conn
-        .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?
-        .query_row([id], |r| r.get(0))?;
+    let done: Option<String> =
+        tx.conn.one("SELECT done FROM besom_command WHERE id = ?1", [id], |r| r.get(0))?;
     let done: Applied = done.map_or_else(|| Ok(Applied::default()), |done| parse(&done))?;
     if row.applied_at.is_some() {
         return Ok(done);
@@ -186,12 +168,11 @@ pub(super) fn apply(
     }
     let (refused, result) = effect.outcome(result, &applied);
     let at = applied.progress.is_none().then_some(tx.now.0);
-    tx.conn
-        .prepare_cached(
-            "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
-             WHERE id = ?1",
-        )?
-        .execute(params![id, at, result, refused, json(&applied)?])?;
+    tx.conn.run(
+        "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
+         WHERE id = ?1",
+        params![id, at, result, refused, json(&applied)?],
+    )?;
     Ok(applied)
 }
 
@@ -229,11 +210,7 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
 fn end_scans(tx: &mut Tx<'_>, task: &TaskName, error: &str) -> Job<()> {
     let Some(task) = task_id(tx.conn, task)? else { return Ok(()) };
     let active = "SELECT id FROM besom_run WHERE task = ?1 AND ended_at IS NULL";
-    let runs: Vec<u64> = tx
-        .conn
-        .prepare_cached(active)?
-        .query_map([task], |r| r.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+    let runs: Vec<u64> = tx.conn.all(active, [task], |r| r.get(0))?;
     for run in runs.into_iter().map(RunId) {
         close_scan(tx, run, Some(error))?;
         end_if_done(tx, run)?;
@@ -287,9 +264,8 @@ fn discard_planned(
             Source::Log(_) | Source::Unqueued(_) => continue,
         };
         let task = tx.task(&item.identity.task)?;
-        tx.conn
-            .prepare_cached(&format!("DELETE FROM {table} WHERE task = ?1 AND id = ?2"))?
-            .execute(params![task, id])?;
+        let remove = format!("DELETE FROM {table} WHERE task = ?1 AND id = ?2");
+        tx.conn.run(&remove, params![task, id])?;
     }
     if !waiting.is_empty() {
         let reason = format!("{}: {}", row.by, row.reason);
@@ -406,17 +382,11 @@ fn page(
          ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit}",
         items::columns("due")
     );
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(rusqlite::params_from_iter(&values))?;
-    let mut letters = Vec::new();
-    while let Some(r) = rows.next()? {
-        letters.push(letter(r)?);
-    }
+    let letters = conn.all(&sql, rusqlite::params_from_iter(&values), letter)?;
     let mut found = letters.len() as u64;
     if after.is_none() && letters.len() >= limit as usize {
-        found = conn
-            .prepare_cached(&format!("SELECT count(*) FROM besom_dead d WHERE {matching}"))?
-            .query_row(rusqlite::params_from_iter(&values), |r| r.get(0))?;
+        let count = format!("SELECT count(*) FROM besom_dead d WHERE {matching}");
+        found = conn.one(&count, rusqlite::params_from_iter(&values), |r| r.get(0))?;
     }
     Ok(LetterPage::new(progress, selector, letters, found, limit))
 }
@@ -458,42 +428,38 @@ pub(super) fn dead_letters(
         },
         None => None,
     };
-    let mut statement = conn.prepare_cached(&format!(
-        "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
+    let limit = limit.map_or(-1, i64::from);
+    let all = letters == Letters::All;
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let sql = format!(
+        "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d
+         JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)
            AND (?5 OR d.resolved_at IS NULL) AND d.id < ?6
          ORDER BY d.id DESC LIMIT ?4",
         items::columns("due")
-    ))?;
-    let limit = limit.map_or(-1, i64::from);
-    let all = letters == Letters::All;
-    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
-    let mut rows = statement.query(params![ids, task, error, limit, all, before])?;
-    let mut letters = Vec::new();
-    while let Some(r) = rows.next()? {
-        letters.push(letter(r)?);
-    }
-    Ok(letters)
+    );
+    conn.all(&sql, params![ids, task, error, limit, all, before], letter)
 }
 
 /// Open dead letters grouped by task and last error, ordered by their newest letter.
 pub(super) fn dead_groups(conn: &Connection, limit: u32) -> Job<Vec<DeadGroup>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT t.name, g.error, g.count, g.first, g.last FROM (
            SELECT task, error, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
            FROM besom_dead INDEXED BY besom_dead_open WHERE resolved_at IS NULL
            GROUP BY task, error) g JOIN besom_task t ON t.id = g.task
          ORDER BY g.last DESC, g.id DESC LIMIT ?1",
-    )?;
-    let rows = statement.query_map([limit], |r| {
-        Ok(DeadGroup {
-            task: r.get(0)?,
-            error: r.get(1)?,
-            count: r.get(2)?,
-            first: Time(r.get(3)?),
-            last: Time(r.get(4)?),
-        })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+        [limit],
+        |r| {
+            Ok(DeadGroup {
+                task: r.get(0)?,
+                error: r.get(1)?,
+                count: r.get(2)?,
+                first: Time(r.get(3)?),
+                last: Time(r.get(4)?),
+            })
+        },
+    )
 }

@@ -18,6 +18,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::error::{Failure, Job};
 use super::place::Place;
+use super::statements::Statements;
 use besom_ports::store::{Error, Result};
 
 /// The page cache of the check, in KiB.
@@ -155,8 +156,7 @@ pub(super) fn examine(conn: &mut Connection, max: Duration) -> Job<()> {
 fn examine_all(conn: &Connection) -> Job<()> {
     let own =
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'besom\\_%' ESCAPE '\\'";
-    let own =
-        conn.prepare(own)?.query_map([], |r| r.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    let own: Vec<String> = conn.all(own, [], |r| r.get(0))?;
     for table in own {
         quick_check(conn, &format!("'{}'", table.replace('\'', "''")))?;
     }

@@ -14,6 +14,7 @@ use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
 use super::range_change::affinity;
 use super::restore::Ahead;
+use super::statements::Statements;
 use super::stored;
 use super::values::{lent_cells, names_of};
 use super::writer::Tx;
@@ -325,9 +326,8 @@ impl<'a> Effects<'a> {
             });
             kept.add(table, self.tenant, &left, &before)?;
         }
-        let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
-        let changed = statement.execute(params_from_iter(params.iter()))?;
+        let changed = self.conn.run(&sql, params_from_iter(params.iter()))?;
         self.rows += changed as u64;
         let name = &table.collection.name;
         if changed > 1 {
@@ -431,19 +431,16 @@ impl<'a> Effects<'a> {
             kept.forget(&table.collection.name);
             let whole = table.whole(self.conn)?;
             let sql = format!("SELECT {whole} FROM {} WHERE {condition}", table.name);
-            let mut statement = self.conn.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(params.iter()))?;
-            while let Some(row) = rows.next()? {
-                kept.push(table, self.tenant, left, row)?;
-            }
+            self.conn.each(&sql, params_from_iter(params.iter()), |row| {
+                kept.push(table, self.tenant, left, row)
+            })?;
         }
         // A row that refers to another one of them may go with that one, which SQLite does not count.
         let accepts = table.collection.accept_cascades;
         let found = if accepts { self.count(table, condition, params)? } else { 0 };
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
-        let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
-        let mut deleted = statement.execute(params_from_iter(params.iter()))?;
+        let mut deleted = self.conn.run(&sql, params_from_iter(params.iter()))?;
         if accepts {
             deleted = found.saturating_sub(self.count(table, condition, params)?);
         }
@@ -453,8 +450,7 @@ impl<'a> Effects<'a> {
 
     fn count(&self, table: &Table, condition: &str, params: &Params<'_>) -> Result<usize, Stop> {
         let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        Ok(statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?)
+        Ok(self.conn.one(&sql, params_from_iter(params.iter()), |row| row.get(0))?)
     }
 
     /// The current row, if before-images are kept. What a guard has kept of it is used up, because the
@@ -468,14 +464,9 @@ impl<'a> Effects<'a> {
         let mut sql = format!("SELECT {} FROM {} WHERE ", table.whole(self.conn)?, table.name);
         let mut params = Vec::new();
         table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query(params_from_iter(params.iter()))?;
-        Ok(match rows.next()? {
-            Some(row) => {
-                kept.take(row)?;
-                Some(Whole::of(row)?)
-            }
-            None => None,
+        self.conn.first(&sql, params_from_iter(params.iter()), |row| {
+            kept.take(row)?;
+            Ok(Whole::of(row)?)
         })
     }
 }

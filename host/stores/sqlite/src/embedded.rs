@@ -6,12 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom_core::ids::{FencingToken, Term};
 use besom_core::time::{Time, micros};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::SqliteStore;
 use super::error::Job;
 use super::guards::activity_of;
 use super::queue::Priority;
+use super::statements::Statements;
 use super::writer::Tx;
 use besom_ports::activity::State;
 use besom_ports::coordination::LeaderRecord;
@@ -19,12 +20,11 @@ use besom_ports::embedded::{ActivityLedger, LeaseLedger, LeaseRow};
 use besom_ports::store::Result;
 
 fn read_lease(conn: &Connection) -> Job<Option<LeaseRow>> {
-    Ok(conn
-        .prepare_cached(
-            "SELECT node, hostname, term, token_hash, elected_at, renewed_at, boot_id, expires_at,
-               file_locked FROM besom_lease",
-        )?
-        .query_row([], |r| {
+    conn.first(
+        "SELECT node, hostname, term, token_hash, elected_at, renewed_at, boot_id, expires_at,
+           file_locked FROM besom_lease",
+        [],
+        |r| {
             Ok(LeaseRow {
                 leader: LeaderRecord {
                     node: r.get::<_, String>(0)?.into(),
@@ -38,8 +38,8 @@ fn read_lease(conn: &Connection) -> Job<Option<LeaseRow>> {
                 expires_at: Duration::from_micros(r.get(7)?),
                 file_locked: r.get(8)?,
             })
-        })
-        .optional()?)
+        },
+    )
 }
 
 fn take_lease(
@@ -107,20 +107,18 @@ impl LeaseLedger for SqliteStore {
         // Losing a renewal in a power failure only shortens the lease.
         self.writer
             .run_light(Priority::Lease, move |tx| {
-                let renewed = tx
-                    .conn
-                    .prepare_cached(
-                        "UPDATE besom_lease SET renewed_at = ?3, expires_at = ?4, file_locked = ?5
-                         WHERE term = ?1 AND token_hash = ?2 AND expires_at > ?6",
-                    )?
-                    .execute(params![
+                let renewed = tx.conn.run(
+                    "UPDATE besom_lease SET renewed_at = ?3, expires_at = ?4, file_locked = ?5
+                     WHERE term = ?1 AND token_hash = ?2 AND expires_at > ?6",
+                    params![
                         fence.term.0,
                         fence.token_hash,
                         renewed_at.0,
                         micros(expires_at),
                         file_locked,
                         micros(now)
-                    ])?;
+                    ],
+                )?;
                 Ok(renewed == 1)
             })
             .await
@@ -159,13 +157,12 @@ impl ActivityLedger for SqliteStore {
         let (key, connection) = (key.to_owned(), connection.to_owned());
         self.writer
             .run_light(Priority::Due, move |tx| {
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_activity VALUES (?1, ?2, ?3)
-                         ON CONFLICT (key, connection) DO UPDATE SET seen_at = excluded.seen_at",
-                    )?
-                    .execute(params![key, connection, tx.now.0])?;
-                tx.conn.prepare_cached("DELETE FROM besom_idle WHERE key = ?1")?.execute([key])?;
+                tx.conn.run(
+                    "INSERT INTO besom_activity VALUES (?1, ?2, ?3)
+                     ON CONFLICT (key, connection) DO UPDATE SET seen_at = excluded.seen_at",
+                    params![key, connection, tx.now.0],
+                )?;
+                tx.conn.run("DELETE FROM besom_idle WHERE key = ?1", [key])?;
                 Ok(())
             })
             .await
@@ -176,31 +173,27 @@ impl ActivityLedger for SqliteStore {
             (key.to_owned(), connection.to_owned(), self.observation());
         self.writer
             .run_light(Priority::Due, move |tx| {
-                let known = tx
-                    .conn
-                    .prepare_cached(
-                        "DELETE FROM besom_activity WHERE key = ?1 AND connection = ?2",
-                    )?
-                    .execute([&key, &connection])?;
+                let known = tx.conn.run(
+                    "DELETE FROM besom_activity WHERE key = ?1 AND connection = ?2",
+                    [&key, &connection],
+                )?;
                 if known == 0 {
                     return Ok(());
                 }
                 // Long-silent connections are removed as well: this may be the last close.
                 let silent = tx.now - observation.timeouts.heartbeat;
                 if observation.listening.opened_at < silent {
-                    tx.conn
-                        .prepare_cached(
-                            "DELETE FROM besom_activity WHERE key = ?1 AND seen_at < ?2",
-                        )?
-                        .execute(params![key, silent.0])?;
+                    tx.conn.run(
+                        "DELETE FROM besom_activity WHERE key = ?1 AND seen_at < ?2",
+                        params![key, silent.0],
+                    )?;
                 }
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_idle SELECT ?1, ?2
-                         WHERE NOT EXISTS (SELECT 1 FROM besom_activity WHERE key = ?1)
-                         ON CONFLICT (key) DO UPDATE SET closed_at = excluded.closed_at",
-                    )?
-                    .execute(params![key, tx.now.0])?;
+                tx.conn.run(
+                    "INSERT INTO besom_idle SELECT ?1, ?2
+                     WHERE NOT EXISTS (SELECT 1 FROM besom_activity WHERE key = ?1)
+                     ON CONFLICT (key) DO UPDATE SET closed_at = excluded.closed_at",
+                    params![key, tx.now.0],
+                )?;
                 Ok(())
             })
             .await

@@ -2,12 +2,13 @@
 
 use besom_core::delivery::feed::{Judged, judge};
 use besom_core::ids::{FencingToken, Tenant};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
 use super::outbox::{self, Emitted};
 use super::runs::json;
+use super::statements::Statements;
 use super::values::tenant_cell;
 use super::writer::Tx;
 use besom_ports::store::{Entered, Error, FeedTopics, Offered};
@@ -35,26 +36,22 @@ fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
 /// Compares a message with the one that was stored under its number, unless that is gone.
 fn repeated(conn: &Connection, offered: &Offered, number: u64) -> Job<Entered> {
     let Offered { topic, tenant, key, payload, .. } = offered;
-    let same: Option<bool> = conn
-        .prepare_cached(
-            "SELECT payload = ?5 FROM besom_outbox
-             WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND entered = ?4",
-        )?
-        .query_row(params![topic, key, tenant_cell(tenant.as_ref()), number as i64, payload], |r| {
-            r.get(0)
-        })
-        .optional()?;
+    let same: Option<bool> = conn.first(
+        "SELECT payload = ?5 FROM besom_outbox
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND entered = ?4",
+        params![topic, key, tenant_cell(tenant.as_ref()), number as i64, payload],
+        |r| r.get(0),
+    )?;
     Ok(if same == Some(false) { Entered::Differs } else { Entered::Repeated })
 }
 
 /// The highest number that the product has given; 0: none.
 pub(super) fn last(conn: &Connection, topic: &str, tenant: Option<&Tenant>, key: &str) -> Job<u64> {
-    let last: Option<i64> = conn
-        .prepare_cached(
-            "SELECT entered FROM besom_outbox_sequence WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
-        )?
-        .query_row(params![topic, key, tenant_cell(tenant)], |r| r.get(0))
-        .optional()?;
+    let last: Option<i64> = conn.first(
+        "SELECT entered FROM besom_outbox_sequence WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+        params![topic, key, tenant_cell(tenant)],
+        |r| r.get(0),
+    )?;
     Ok(last.unwrap_or_default() as u64)
 }
 
@@ -82,10 +79,11 @@ pub(super) fn topics(conn: &Connection, known: &[String], others_max: u32) -> Jo
 
 /// The next topic of the rows, as bytes: a text in SQLite need not be one of Unicode.
 pub(super) fn topic_after(conn: &Connection, last: &[u8]) -> Job<Option<Vec<u8>>> {
-    let mut next = conn.prepare_cached(
+    Ok(conn.one(
         "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
-    )?;
-    Ok(next.query_row(params![last], |r| r.get(0))?)
+        params![last],
+        |r| r.get(0),
+    )?)
 }
 
 /// Moves inserted messages to the outbox.
@@ -127,9 +125,10 @@ pub(super) fn collect(
         }
     }
     outbox::emit_all(tx, offered.iter().map(emitted))?;
-    tx.conn
-        .prepare_cached("DELETE FROM besom_feed WHERE id IN (SELECT value FROM json_each(?1))")?
-        .execute(params![json(&ids)?])?;
+    tx.conn.run(
+        "DELETE FROM besom_feed WHERE id IN (SELECT value FROM json_each(?1))",
+        params![json(&ids)?],
+    )?;
     Ok(ids.len() as u64)
 }
 

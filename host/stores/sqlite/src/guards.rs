@@ -4,11 +4,12 @@ use besom_core::activity::{Listening, state_of};
 use besom_core::proposal::{Change, Filter, Guard};
 use besom_core::time::Time;
 use besom_core::value::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 
 use super::effects::{Effects, Stop};
 use super::error::Job;
 use super::hint;
+use super::statements::Statements;
 use besom_ports::activity::{State, Timeouts};
 
 /// How a guard on activity is evaluated.
@@ -91,8 +92,7 @@ impl<'a> Effects<'a> {
             let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
             let mut params = Vec::new();
             table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
-            let mut statement = self.conn.prepare_cached(&sql)?;
-            if statement.exists(params_from_iter(params.iter()))? {
+            if self.conn.exists(&sql, params_from_iter(params.iter()))? {
                 return Ok(true);
             }
         }
@@ -106,8 +106,7 @@ impl<'a> Effects<'a> {
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
         table.push_terms(&filter.conditions, &mut sql, &mut params)?;
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        Ok(self.questions.ask(|| statement.exists(params_from_iter(params.iter())))?)
+        Ok(self.questions.ask(|| self.conn.exists(&sql, params_from_iter(params.iter())))?)
     }
 }
 
@@ -136,14 +135,8 @@ pub(super) fn activity_of(
     observation: &Observation,
     now: Time,
 ) -> Job<State> {
-    let connections = conn
-        .prepare_cached("SELECT seen_at FROM besom_activity WHERE key = ?1")?
-        .query_map([key], |r| r.get(0).map(Time))?
-        .collect::<rusqlite::Result<Vec<Time>>>()?;
-    let closed_at = conn
-        .prepare_cached("SELECT closed_at FROM besom_idle WHERE key = ?1")?
-        .query_map([key], |r| r.get(0).map(Time))?
-        .next()
-        .transpose()?;
+    let at = |r: &Row<'_>| r.get(0).map(Time);
+    let connections = conn.all("SELECT seen_at FROM besom_activity WHERE key = ?1", [key], at)?;
+    let closed_at = conn.first("SELECT closed_at FROM besom_idle WHERE key = ?1", [key], at)?;
     Ok(state_of(&connections, closed_at, observation.listening, now, observation.timeouts))
 }

@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::error::Job;
 use super::mapping::{Table, quote};
+use super::statements::Statements;
 use besom_core::proposal::Condition;
 
 /// An index that was created explicitly (not one implied by a key), over all rows.
@@ -20,19 +21,14 @@ pub(super) struct Created {
 
 /// Reads the explicitly created indexes of a table.
 pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
-    let mut list = conn.prepare_cached(
-        "SELECT name FROM pragma_index_list(?1) WHERE origin = 'c' AND partial = 0 ORDER BY name",
-    )?;
-    let names: rusqlite::Result<Vec<String>> = list.query_map([table], |r| r.get(0))?.collect();
-    let mut info =
-        conn.prepare_cached("SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno")?;
-    let mut found = Vec::new();
-    for name in names? {
-        let columns: rusqlite::Result<Vec<String>> =
-            info.query_map([&name], |r| r.get(0))?.collect();
-        found.push(Created { columns: columns?, name });
-    }
-    Ok(found)
+    let list =
+        "SELECT name FROM pragma_index_list(?1) WHERE origin = 'c' AND partial = 0 ORDER BY name";
+    let info = "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno";
+    let names: Vec<String> = conn.all(list, [table], |r| r.get(0))?;
+    let found = names
+        .into_iter()
+        .map(|name| Ok(Created { columns: conn.all(info, [&name], |r| r.get(0))?, name }));
+    found.collect()
 }
 
 /// ` INDEXED BY ...` for a range over an index with these columns, after the tenant's; empty if a

@@ -3,11 +3,12 @@
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
 use besom_core::item::{End, Identity};
 use besom_core::time::Time;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::audit::count;
-use super::error::Job;
+use super::error::{Failure, Job};
 use super::items::{BLOCK_IDS, key_hash};
+use super::statements::Statements;
 use super::values::{DueCell, TenantCell, of_kept, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
@@ -19,31 +20,29 @@ use besom_record::images::unpack;
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
     let mut depths = Vec::new();
     for (id, task) in tasks(conn)? {
-        let (planned, log, timers, retries, dead, rows) = conn
-            .prepare_cached(
-                "SELECT coalesce(sum(planned), 0), coalesce(sum(log), 0), coalesce(sum(timers), 0),
-                   coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0),
-                   coalesce(sum(rows), 0)
-                 FROM besom_counter WHERE task = ?1",
-            )?
-            .query_row([id], |r| {
+        let (planned, log, timers, retries, dead, rows) = conn.one(
+            "SELECT coalesce(sum(planned), 0), coalesce(sum(log), 0), coalesce(sum(timers), 0),
+               coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0),
+               coalesce(sum(rows), 0)
+             FROM besom_counter WHERE task = ?1",
+            [id],
+            |r| {
                 let of = |at| count(r, at);
-                Ok((of(0)?, of(1)?, of(2)?, of(3)?, of(4)?, of(5)?))
-            })?;
-        let next_due: Option<i64> = conn
-            .prepare_cached("SELECT min(due) FROM besom_timer WHERE task = ?1")?
-            .query_row([id], |r| r.get(0))?;
+                Ok::<_, Failure>((of(0)?, of(1)?, of(2)?, of(3)?, of(4)?, of(5)?))
+            },
+        )?;
+        let next_due: Option<i64> =
+            conn.one("SELECT min(due) FROM besom_timer WHERE task = ?1", [id], |r| r.get(0))?;
         // The first entry of each stream is its oldest.
-        let oldest: Option<i64> = conn
-            .prepare_cached(
-                "SELECT min(l.at) FROM besom_stream s
-                 JOIN besom_log l ON l.task = s.task AND l.part = s.part AND l.seq = s.acked + 1
-                 WHERE s.task = ?1",
-            )?
-            .query_row([id], |r| r.get(0))?;
-        let undo_bytes = conn
-            .prepare_cached("SELECT undo_bytes FROM besom_task WHERE id = ?1")?
-            .query_row([id], |r| r.get(0))?;
+        let oldest: Option<i64> = conn.one(
+            "SELECT min(l.at) FROM besom_stream s
+             JOIN besom_log l ON l.task = s.task AND l.part = s.part AND l.seq = s.acked + 1
+             WHERE s.task = ?1",
+            [id],
+            |r| r.get(0),
+        )?;
+        let undo_bytes =
+            conn.one("SELECT undo_bytes FROM besom_task WHERE id = ?1", [id], |r| r.get(0))?;
         let overdue = next_due.filter(|due| *due <= now.0);
         depths.push(Depth {
             task: Some(task),
@@ -100,18 +99,12 @@ pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<Histor
     }
     sql.push_str(" ORDER BY h.id DESC LIMIT ?7");
     let before = query.before.map_or(i64::MAX, |b| i64::try_from(b).unwrap_or(i64::MAX));
-    let mut statement = conn.prepare_cached(&sql)?;
     let tenant = tenant_cell(query.tenant.as_ref());
     let limit = i64::from(query.limit);
     let hash = query.key.as_deref().map(key_hash);
     let run = query.run.map(|r| r.0);
     // A statement has as many parameters as its highest number: always seven.
-    let mut rows = statement.query(params![before, hash, query.key, run, task, tenant, limit])?;
-    let mut history = Vec::new();
-    while let Some(r) = rows.next()? {
-        history.push(read(r)?);
-    }
-    Ok(history)
+    conn.all(&sql, params![before, hash, query.key, run, task, tenant, limit], read)
 }
 
 fn read(r: &Row<'_>) -> Job<HistoryRow> {
@@ -140,31 +133,27 @@ fn read(r: &Row<'_>) -> Job<HistoryRow> {
 
 /// The before-images of a history row.
 pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<BeforeImage>>> {
-    let packed: Option<Option<Vec<u8>>> = conn
-        .prepare_cached("SELECT undo FROM besom_history WHERE id = ?1")?
-        .query_row([history], |r| r.get(0))
-        .optional()?;
+    let packed: Option<Option<Vec<u8>>> =
+        conn.first("SELECT undo FROM besom_history WHERE id = ?1", [history], |r| r.get(0))?;
     Ok(packed.flatten().as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
 }
 
 /// Writes a node's row; returns when the previous one was written.
 pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> {
-    let before: Option<i64> = tx
-        .conn
-        .prepare_cached("SELECT seen_at FROM besom_node WHERE node = ?1")?
-        .query_row([node.node.as_str()], |r| r.get(0))
-        .optional()?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_node (node, state, seen_at, config_digest, missing, hostname, address,
-               weight, report)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-             ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest, missing = excluded.missing,
-               hostname = excluded.hostname, address = excluded.address,
-               weight = excluded.weight, report = excluded.report",
-        )?
-        .execute(params![
+    let before: Option<i64> = tx.conn.first(
+        "SELECT seen_at FROM besom_node WHERE node = ?1",
+        [node.node.as_str()],
+        |r| r.get(0),
+    )?;
+    tx.conn.run(
+        "INSERT INTO besom_node (node, state, seen_at, config_digest, missing, hostname, address,
+           weight, report)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
+           config_digest = excluded.config_digest, missing = excluded.missing,
+           hostname = excluded.hostname, address = excluded.address,
+           weight = excluded.weight, report = excluded.report",
+        params![
             node.node.as_str(),
             node.state.as_str(),
             node.seen_at.0,
@@ -174,34 +163,35 @@ pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> 
             node.address,
             node.weight,
             record::nodes::pack_report(node.report.as_ref())
-        ])?;
+        ],
+    )?;
     Ok(before.map(Time))
 }
 
 /// Removes a node's row.
 pub(super) fn forget_node(tx: &mut Tx<'_>, node: &Incarnation) -> Job<()> {
-    tx.conn.prepare_cached("DELETE FROM besom_node WHERE node = ?1")?.execute([node.as_str()])?;
+    tx.conn.run("DELETE FROM besom_node WHERE node = ?1", [node.as_str()])?;
     Ok(())
 }
 
 /// All known nodes, by name.
 pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report
          FROM besom_node ORDER BY node",
-    )?;
-    let rows = statement.query_map([], |r| {
-        Ok(NodeRow {
-            node: r.get::<_, String>(0)?.into(),
-            state: Role::of(&r.get::<_, String>(1)?),
-            seen_at: Time(r.get(2)?),
-            config_digest: r.get(3)?,
-            missing: record::nodes::unpack(&r.get::<_, String>(4)?),
-            hostname: r.get(5)?,
-            address: r.get(6)?,
-            weight: r.get(7)?,
-            report: record::nodes::unpack_report(&r.get::<_, String>(8)?),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [],
+        |r| {
+            Ok(NodeRow {
+                node: r.get::<_, String>(0)?.into(),
+                state: Role::of(&r.get::<_, String>(1)?),
+                seen_at: Time(r.get(2)?),
+                config_digest: r.get(3)?,
+                missing: record::nodes::unpack(&r.get::<_, String>(4)?),
+                hostname: r.get(5)?,
+                address: r.get(6)?,
+                weight: r.get(7)?,
+                report: record::nodes::unpack_report(&r.get::<_, String>(8)?),
+            })
+        },
+    )
 }

@@ -5,23 +5,23 @@ use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Job;
+use super::statements::Statements;
 use super::writer::Tx;
 use besom_ports::store::{Claim, Error, Fence, PartitionRow, Raised, RingPosition};
 
 /// Refuses a writer whose term and token are not the fence's. This is the first statement of every
 /// leader's write.
 pub(super) fn check_fence(tx: &Tx<'_>, fence: &FencingToken) -> Job<()> {
-    let held = tx
-        .conn
-        .prepare_cached("SELECT 1 FROM besom_fence WHERE term = ?1 AND token_hash = ?2")?
-        .exists(params![fence.term.0, fence.token_hash])?;
+    let held = tx.conn.exists(
+        "SELECT 1 FROM besom_fence WHERE term = ?1 AND token_hash = ?2",
+        params![fence.term.0, fence.token_hash],
+    )?;
     if held { Ok(()) } else { Err(Error::Fenced.into()) }
 }
 
 /// Refuses a writer that follows a term below the fence.
 pub(super) fn not_above(tx: &Tx<'_>, term: Term) -> Job<()> {
-    let above =
-        tx.conn.prepare_cached("SELECT 1 FROM besom_fence WHERE term > ?1")?.exists([term.0])?;
+    let above = tx.conn.exists("SELECT 1 FROM besom_fence WHERE term > ?1", [term.0])?;
     if above { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
@@ -46,36 +46,29 @@ pub(super) fn raise_fence(
         "INSERT INTO besom_term VALUES (?1, ?2, ?3)",
         params![fence.term.0, node.as_str(), tx.now.0],
     )?;
-    let taken = |r: &rusqlite::Row<'_>| Ok((Partition(r.get(0)?), OwnerEpoch(r.get(1)?)));
+    let taken =
+        |r: &rusqlite::Row<'_>| -> Job<_> { Ok((Partition(r.get(0)?), OwnerEpoch(r.get(1)?))) };
     let set = "UPDATE besom_partition SET owner = ?1, owner_epoch = owner_epoch + 1";
-    let mut owned = Vec::new();
-    match partitions {
-        None => {
-            let mut all = tx.conn.prepare(&format!("{set} RETURNING id, owner_epoch"))?;
-            for row in all.query_map([node.as_str()], taken)? {
-                owned.push(row?);
-            }
-        }
+    let mut owned = match partitions {
+        None => tx.conn.all(&format!("{set} RETURNING id, owner_epoch"), [node.as_str()], taken)?,
         Some(partitions) => {
-            let mut one =
-                tx.conn.prepare(&format!("{set} WHERE id = ?2 RETURNING id, owner_epoch"))?;
-            for partition in partitions {
-                let row = one.query_row(params![node.as_str(), partition.0], taken).optional()?;
-                owned.push(row.ok_or_else(|| {
-                    Error::Invalid(format!("the store has no partition {partition}"))
-                })?);
-            }
+            let one = format!("{set} WHERE id = ?2 RETURNING id, owner_epoch");
+            let take = |partition: &Partition| {
+                let row = tx.conn.first(&one, params![node.as_str(), partition.0], taken)?;
+                let none = || Error::Invalid(format!("the store has no partition {partition}"));
+                Ok(row.ok_or_else(none)?)
+            };
+            partitions.iter().map(take).collect::<Job<_>>()?
         }
-    }
+    };
     owned.sort_unstable();
     Ok(Raised { owned })
 }
 
 pub(super) fn partition_table(conn: &Connection) -> Job<Vec<PartitionRow>> {
-    let mut all = conn.prepare_cached(
-        "SELECT id, owner, owner_epoch, ring_term, ring_revision FROM besom_partition ORDER BY id",
-    )?;
-    let rows = all.query_map([], |r| {
+    let all =
+        "SELECT id, owner, owner_epoch, ring_term, ring_revision FROM besom_partition ORDER BY id";
+    conn.all(all, [], |r| {
         let owner: Option<String> = r.get(1)?;
         Ok(PartitionRow {
             partition: Partition(r.get(0)?),
@@ -83,9 +76,7 @@ pub(super) fn partition_table(conn: &Connection) -> Job<Vec<PartitionRow>> {
             epoch: OwnerEpoch(r.get(2)?),
             at: RingPosition { term: Term(r.get(3)?), revision: r.get(4)? },
         })
-    })?;
-    let rows: Result<_, rusqlite::Error> = rows.collect();
-    Ok(rows?)
+    })
 }
 
 pub(super) fn claim_partitions(
@@ -111,20 +102,16 @@ pub(super) fn claim_partitions(
 
 /// The current fence.
 pub(super) fn fence(conn: &Connection) -> Job<Option<Fence>> {
-    let mut statement = conn.prepare_cached("SELECT term, node, raised_at FROM besom_fence")?;
-    Ok(statement.query_row([], raised).optional()?)
+    conn.first("SELECT term, node, raised_at FROM besom_fence", [], raised)
 }
 
 /// All raises of the fence, newest first.
 pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<Fence>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT term, node, raised_at FROM besom_term ORDER BY term DESC LIMIT ?1",
-    )?;
-    let rows = statement.query_map([limit], raised)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let newest = "SELECT term, node, raised_at FROM besom_term ORDER BY term DESC LIMIT ?1";
+    conn.all(newest, [limit], raised)
 }
 
-fn raised(r: &rusqlite::Row<'_>) -> rusqlite::Result<Fence> {
+fn raised(r: &rusqlite::Row<'_>) -> Job<Fence> {
     Ok(Fence {
         term: Term(r.get(0)?),
         node: r.get::<_, String>(1)?.into(),

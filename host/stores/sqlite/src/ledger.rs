@@ -14,6 +14,7 @@ use rusqlite::{CachedStatement, params};
 use super::error::Job;
 use super::items::{Progress, key_place, route};
 use super::outbox::{self, Emitted};
+use super::statements::Statements;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::Error;
@@ -78,9 +79,10 @@ impl<'c> Ledger<'c> {
         result: &[u8],
     ) -> Job<()> {
         let id = id.map(|id| id.0.to_be_bytes());
-        tx.conn
-            .prepare_cached("INSERT INTO besom_commit VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![self.commit, id, node.as_str(), tx.now.0, result])?;
+        tx.conn.run(
+            "INSERT INTO besom_commit VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![self.commit, id, node.as_str(), tx.now.0, result],
+        )?;
         Ok(())
     }
 
@@ -199,7 +201,7 @@ impl<'c> Ledger<'c> {
 
 /// What may currently block items of a task.
 pub(super) fn blocks(tx: &Tx<'_>, task: i64) -> Job<Blocks> {
-    let any = |sql| -> Job<bool> { Ok(tx.conn.prepare_cached(sql)?.exists([task])?) };
+    let any = |sql| -> Job<bool> { Ok(tx.conn.exists(sql, [task])?) };
     Ok(Blocks {
         settled: any("SELECT 1 FROM besom_settled WHERE task = ?1 LIMIT 1")?,
         dead: any("SELECT 1 FROM besom_dead WHERE task = ?1 AND resolved_at IS NULL LIMIT 1")?,
@@ -221,76 +223,65 @@ fn packed(notes: &[Field]) -> Job<Option<Vec<u8>>> {
 
 /// Moves the cursor past executed items, and removes these from the log.
 fn acknowledge(tx: &Tx<'_>, task: i64, partition: u32, after: u64, upto: u64) -> Job<()> {
-    let removed = tx
-        .conn
-        .prepare_cached(
-            "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 AND seq <= ?4",
-        )?
-        .execute(params![task, partition, after, upto])?;
+    let removed = tx.conn.run(
+        "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 AND seq <= ?4",
+        params![task, partition, after, upto],
+    )?;
     if removed as u64 != upto - after {
         return Err(Error::Invalid(format!(
             "the stream of partition {partition} has a gap between {after} and {upto}"
         ))
         .into());
     }
-    tx.conn
-        .prepare_cached("UPDATE besom_stream SET acked = ?3 WHERE task = ?1 AND part = ?2")?
-        .execute(params![task, partition, upto])?;
+    tx.conn.run(
+        "UPDATE besom_stream SET acked = ?3 WHERE task = ?1 AND part = ?2",
+        params![task, partition, upto],
+    )?;
     Ok(())
 }
 
 /// Resolves open dead letters; they stay in the books. Returns the runs that planned them.
 fn resolve(tx: &Tx<'_>, named: &Named<'_>) -> Job<Vec<RunId>> {
-    let mut statement = tx.conn.prepare_cached(
+    let identity = params![named.task, named.tenant, named.key, named.due, tx.now.0];
+    tx.conn.all(
         "UPDATE besom_dead SET resolved_at = ?5
          WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND resolved_at IS NULL
          RETURNING run",
-    )?;
-    let identity = params![named.task, named.tenant, named.key, named.due, tx.now.0];
-    let runs = statement.query_map(identity, |r| Ok(RunId(r.get(0)?)))?;
-    Ok(runs.collect::<rusqlite::Result<_>>()?)
+        identity,
+        |r| Ok(RunId(r.get(0)?)),
+    )
 }
 
 /// Removes all settled and discarded versions of the identity.
 fn lift(tx: &Tx<'_>, named: &Named<'_>) -> Job<()> {
-    tx.conn
-        .prepare_cached(
-            "DELETE FROM besom_settled WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-        )?
-        .execute(params![named.task, named.tenant, named.key, named.due])?;
+    tx.conn.run(
+        "DELETE FROM besom_settled WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+        params![named.task, named.tenant, named.key, named.due],
+    )?;
     Ok(())
 }
 
 fn block(tx: &Tx<'_>, named: &Named<'_>, version: &str, given_up: bool) -> Job<()> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
-               given_up = max(given_up, excluded.given_up)",
-        )?
-        .execute(params![
-            named.task,
-            named.tenant,
-            named.key,
-            named.due,
-            version,
-            tx.now.0,
-            given_up
-        ])?;
+    tx.conn.run(
+        "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
+           given_up = max(given_up, excluded.given_up)",
+        params![named.task, named.tenant, named.key, named.due, version, tx.now.0, given_up],
+    )?;
     Ok(())
 }
 
 /// Registers the identity as waiting; false if it is already waiting.
 fn waits_from_now(tx: &Tx<'_>, named: &Named<'_>) -> Job<bool> {
-    let inserted = tx
-        .conn
-        .prepare_cached("INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
-        .execute(params![named.task, named.tenant, named.key, named.due])?;
+    let inserted = tx.conn.run(
+        "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+        params![named.task, named.tenant, named.key, named.due],
+    )?;
     Ok(inserted == 1)
 }
 
 fn remove_letter(tx: &Tx<'_>, id: u64) -> Job<()> {
-    tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
+    tx.conn.run("DELETE FROM besom_dead WHERE id = ?1", [id])?;
     Ok(())
 }
 
@@ -303,12 +294,10 @@ fn put_retry(
     progress: &Progress,
 ) -> Job<()> {
     let id = tx.number()?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_retry VALUES
+    tx.conn.run(
+        "INSERT INTO besom_retry VALUES
                (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )?
-        .execute(params![
+        params![
             id,
             named.task,
             run_at.0,
@@ -322,7 +311,8 @@ fn put_retry(
             item.run.0,
             item.planned_at.0,
             progress.pack()?
-        ])?;
+        ],
+    )?;
     Ok(())
 }
 
@@ -334,13 +324,11 @@ fn put_dead(
     error: &str,
 ) -> Job<()> {
     let id = tx.number()?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_dead (id, task, at, part, tenant, key, due, route, version,
+    tx.conn.run(
+        "INSERT INTO besom_dead (id, task, at, part, tenant, key, due, route, version,
                payload, run, planned_at, progress, error) VALUES
                (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-        )?
-        .execute(params![
+        params![
             id,
             named.task,
             tx.now.0,
@@ -355,6 +343,7 @@ fn put_dead(
             item.planned_at.0,
             progress.pack()?,
             error
-        ])?;
+        ],
+    )?;
     Ok(())
 }

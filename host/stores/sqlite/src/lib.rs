@@ -48,6 +48,7 @@ mod runs;
 mod schema;
 mod shape;
 mod snapshot;
+mod statements;
 mod stored;
 mod streams;
 mod tally;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use besom_core::ids::RunId;
 use besom_core::time::Time;
 use besom_snapshot::LogLine;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Job;
+use super::statements::Statements;
 use super::writer::Tx;
 use besom_ports::store::{RunLine, RunLines};
 
@@ -56,27 +57,29 @@ pub(super) fn write(tx: &mut Tx<'_>, new: &Lines) -> Job<()> {
 
 /// The lines of a run after a number.
 pub(super) fn lines(conn: &Connection, run: RunId, after: u64, limit: u32) -> Job<RunLines> {
-    let lost: Option<u64> = conn
-        .prepare_cached(
-            "SELECT dropped + last - (SELECT count(*) FROM besom_run_line l WHERE l.run = h.run)
-             FROM besom_run_log h WHERE run = ?1",
-        )?
-        .query_row([run.0], |r| r.get(0))
-        .optional()?;
-    let mut statement = conn.prepare_cached(
-        "SELECT no, at, node, level, text, dropped FROM besom_run_line
-         WHERE run = ?1 AND no > ?2 ORDER BY no LIMIT ?3",
+    let lost: Option<u64> = conn.first(
+        "SELECT dropped + last - (SELECT count(*) FROM besom_run_line l WHERE l.run = h.run)
+         FROM besom_run_log h WHERE run = ?1",
+        [run.0],
+        |r| r.get(0),
     )?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![run.0, after, limit], |r| {
-        Ok(LogLine {
-            no: r.get(0)?,
-            at: Time(r.get(1)?),
-            node: r.get(2)?,
-            level: r.get(3)?,
-            text: r.get(4)?,
-            dropped: r.get(5)?,
-        })
-    })?;
-    Ok(RunLines { lines: rows.collect::<Result<_, _>>()?, lost: lost.unwrap_or_default() })
+    let lines = conn.all(
+        "SELECT no, at, node, level, text, dropped FROM besom_run_line
+         WHERE run = ?1 AND no > ?2 ORDER BY no LIMIT ?3",
+        params![run.0, after, limit],
+        line,
+    )?;
+    Ok(RunLines { lines, lost: lost.unwrap_or_default() })
+}
+
+fn line(r: &Row<'_>) -> rusqlite::Result<LogLine> {
+    Ok(LogLine {
+        no: r.get(0)?,
+        at: Time(r.get(1)?),
+        node: r.get(2)?,
+        level: r.get(3)?,
+        text: r.get(4)?,
+        dropped: r.get(5)?,
+    })
 }

@@ -10,6 +10,7 @@ use super::error::{Failure, Job};
 use super::hint;
 use super::mapping::{Mapping, Refusal, Table, quote};
 use super::plan::refuse_full_scan;
+use super::statements::Statements;
 use super::values::cells;
 use besom_ports::store::Error;
 use besom_tables::room::Room;
@@ -122,6 +123,5 @@ pub(super) fn count(
         refuse_full_scan(conn, table, &sql, &params)?;
     }
     let sql = format!("SELECT count(*) FROM ({sql})");
-    let mut statement = conn.prepare_cached(&sql)?;
-    Ok(statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?)
+    Ok(conn.one(&sql, params_from_iter(params.iter()), |row| row.get(0))?)
 }

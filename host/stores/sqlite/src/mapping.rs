@@ -16,6 +16,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use super::error::Job;
 use super::hint::{self, Created};
+use super::statements::Statements;
 use super::stored;
 use super::values::encode;
 use besom_ports::store::Error;
@@ -134,9 +135,7 @@ impl Table {
         if let Some(known) = self.whole.get() {
             return Ok(known);
         }
-        let unnamed: bool = conn
-            .prepare_cached(UNNAMED_ROWID)?
-            .query_row([&self.collection.table], |row| row.get(0))?;
+        let unnamed: bool = conn.one(UNNAMED_ROWID, [&self.collection.table], |row| row.get(0))?;
         let whole = if unnamed { "rowid, *" } else { "*" };
         Ok(self.whole.get_or_init(|| whole.to_owned()))
     }

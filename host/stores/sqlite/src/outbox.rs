@@ -19,6 +19,7 @@ use super::error::Job;
 use super::feed;
 use super::leadership::check_fence;
 use super::runs::json;
+use super::statements::Statements;
 use super::values::{RawCell, TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{
@@ -84,14 +85,12 @@ fn reserve(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> 
     let entered = message.entered.map(|number| number as i64);
     let tenant = tenant_cell(message.tenant);
     // While messages of it wait, a sequence keeps its turn, and no index changes.
-    let last: Option<i64> = tx
-        .conn
-        .prepare_cached(
-            "UPDATE besom_outbox_sequence SET last = last + ?5, entered = coalesce(?4, entered)
-             WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT NULL RETURNING last",
-        )?
-        .query_row(params![message.topic, message.key, tenant, entered, count], |r| r.get(0))
-        .optional()?;
+    let last: Option<i64> = tx.conn.first(
+        "UPDATE besom_outbox_sequence SET last = last + ?5, entered = coalesce(?4, entered)
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT NULL RETURNING last",
+        params![message.topic, message.key, tenant, entered, count],
+        |r| r.get(0),
+    )?;
     let last = match last {
         Some(last) => last,
         None => begin(tx, message, id, count)?,
@@ -124,23 +123,25 @@ fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> {
     let entered = message.entered.map(|number| number as i64);
     let tenant = tenant_cell(message.tenant);
     let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id, count];
-    let mut next = tx.conn.prepare_cached(
+    if let Some(no) = tx.conn.first(
         "UPDATE besom_outbox_sequence SET last = last + ?7, entered = coalesce(?4, entered),
            head = last + 1, due = ?5, turn = ?6
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 RETURNING last",
-    )?;
-    if let Some(no) = next.query_row(sequence, |r| r.get(0)).optional()? {
+        sequence,
+        |r| r.get(0),
+    )? {
         return Ok(no);
     }
-    let mut first = tx.conn.prepare_cached(
+    Ok(tx.conn.one(
         "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
          SELECT ?1, ?2, ?3, coalesce(max(no), 0) + ?7, coalesce(?4, max(entered), 0),
            coalesce(min(no) FILTER (WHERE delivered_at IS NULL AND given_up_at IS NULL),
              max(no) + 1, 1), ?5, ?6
          FROM besom_outbox WHERE topic = ?1 AND key = ?2 AND tenant = ?3
          RETURNING last",
-    )?;
-    Ok(first.query_row(sequence, |r| r.get(0))?)
+        sequence,
+        |r| r.get(0),
+    )?)
 }
 
 /// Sequences of a topic that are due, with the number and the place of their first pending message.
@@ -242,12 +243,11 @@ pub(super) fn claim(
 
 /// Makes sequences due that wait for longer than any can: the clock was set back.
 fn hasten(tx: &Tx<'_>, topic: &str, wait_max: Duration) -> Job<()> {
-    tx.conn
-        .prepare_cached(
-            "UPDATE besom_outbox_sequence SET due = ?2
-             WHERE topic = ?1 AND head IS NOT NULL AND due > ?3",
-        )?
-        .execute(params![topic, tx.now.0, (tx.now + wait_max).0])?;
+    tx.conn.run(
+        "UPDATE besom_outbox_sequence SET due = ?2
+         WHERE topic = ?1 AND head IS NOT NULL AND due > ?3",
+        params![topic, tx.now.0, (tx.now + wait_max).0],
+    )?;
     Ok(())
 }
 
@@ -255,12 +255,10 @@ fn hasten(tx: &Tx<'_>, topic: &str, wait_max: Duration) -> Job<()> {
 type Due = (Sequence, Option<(i64, i64)>);
 
 fn due(tx: &Tx<'_>, topic: &str, limit: u32) -> Job<Vec<Due>> {
-    let mut due = tx.conn.prepare_cached(DUE)?;
-    let due = due.query_map(params![topic, tx.now.0, limit], |r| {
+    tx.conn.all(DUE, params![topic, tx.now.0, limit], |r| {
         let (id, no): (Option<i64>, Option<i64>) = (r.get(2)?, r.get(3)?);
         Ok(([RawCell::from(topic), r.get(0)?, r.get(1)?], id.zip(no)))
-    })?;
-    Ok(due.collect::<Result<_, _>>()?)
+    })
 }
 
 /// Claims the first messages of at most this many sequences. Whether each had one.
@@ -322,12 +320,11 @@ pub(super) fn give_up_unread(tx: &Tx<'_>, message: &Unreadable) -> Job<()> {
     let Unreadable { id, why } = message;
     let error = format!("row {id} of besom_outbox: {why}");
     tracing::error!(error, "a message cannot be read; it is given up");
-    tx.conn
-        .prepare_cached(
-            "UPDATE besom_outbox SET given_up_at = ?2, error = ?3
-             WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
-        )?
-        .execute(params![id, tx.now.0, error])?;
+    tx.conn.run(
+        "UPDATE besom_outbox SET given_up_at = ?2, error = ?3
+         WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
+        params![id, tx.now.0, error],
+    )?;
     Ok(())
 }
 
@@ -343,12 +340,6 @@ fn end(tx: &Tx<'_>, attempts: &[Attempt]) -> Job<()> {
                 (None, Some(tx.now.0), None, Some(error), reply.as_ref())
             }
         };
-        let mut update = tx.conn.prepare_cached(
-            "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4, error = ?5,
-               reply_status = ?6, reply_body = ?7, reply_cut = ?8, attempts = attempts - ?9
-             WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL
-             RETURNING topic, key, tenant",
-        )?;
         let recorded = params![
             *id as i64,
             attempt,
@@ -360,18 +351,25 @@ fn end(tx: &Tx<'_>, attempts: &[Attempt]) -> Job<()> {
             reply.map(|r| r.cut),
             matches!(end, End::Unsent { .. })
         ];
-        let Some(sequence) = update.query_row(recorded, sequence).optional()? else { continue };
+        let ended = tx.conn.first(
+            "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4, error = ?5,
+               reply_status = ?6, reply_body = ?7, reply_cut = ?8, attempts = attempts - ?9
+             WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL
+             RETURNING topic, key, tenant",
+            recorded,
+            sequence,
+        )?;
+        let Some(sequence) = ended else { continue };
         let Some(next) = next else {
             advance(tx, &[sequence])?;
             continue;
         };
         let [topic, key, tenant] = sequence;
-        tx.conn
-            .prepare_cached(
-                "UPDATE besom_outbox_sequence SET due = ?4, turn = ?5
-                 WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
-            )?
-            .execute(params![topic, key, tenant, next, *id as i64])?;
+        tx.conn.run(
+            "UPDATE besom_outbox_sequence SET due = ?4, turn = ?5
+             WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+            params![topic, key, tenant, next, *id as i64],
+        )?;
     }
     Ok(())
 }
@@ -451,13 +449,14 @@ pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)
         };
         update.execute(params![*id as i64, given_up, error])?;
     }
-    tx.conn
-        .prepare_cached(&format!(
+    tx.conn.run(
+        &format!(
             "UPDATE besom_outbox SET attempts = {ONE_MORE}, delivered_at = ?2, error = NULL
              WHERE id IN (SELECT value FROM json_each(?1))
                AND delivered_at IS NULL AND given_up_at IS NULL"
-        ))?
-        .execute(params![json(&delivered)?, tx.now.0])?;
+        ),
+        params![json(&delivered)?, tx.now.0],
+    )?;
     Ok(())
 }
 
@@ -475,18 +474,16 @@ fn superseded() -> String {
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
     let ids = ids.map(|ids| json(&ids)).transpose()?;
-    let due = tx
-        .conn
-        .prepare_cached(
-            "UPDATE besom_outbox_sequence SET due = ?3
-             WHERE head IS NOT NULL AND due > ?3 AND turn > 0 AND (?2 IS NULL OR topic = ?2)
-               AND (?1 IS NULL OR (topic, key, tenant) IN (SELECT topic, key, tenant FROM besom_outbox
-                 WHERE id IN (SELECT value FROM json_each(?1))
-                   AND delivered_at IS NULL AND given_up_at IS NULL))",
-        )?
-        .execute(params![ids, topic, tx.now.0])?;
+    let due = tx.conn.run(
+        "UPDATE besom_outbox_sequence SET due = ?3
+         WHERE head IS NOT NULL AND due > ?3 AND turn > 0 AND (?2 IS NULL OR topic = ?2)
+           AND (?1 IS NULL OR (topic, key, tenant) IN (SELECT topic, key, tenant FROM besom_outbox
+             WHERE id IN (SELECT value FROM json_each(?1))
+               AND delivered_at IS NULL AND given_up_at IS NULL))",
+        params![ids, topic, tx.now.0],
+    )?;
     let superseded = superseded();
-    let mut again = tx.conn.prepare_cached(&format!(
+    let again = format!(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
          WHERE o.given_up_at IS NOT NULL
@@ -494,11 +491,11 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
            AND (?2 IS NULL OR o.topic = ?2)
            AND (?1 IS NOT NULL OR o.error IS NOT '{DISCARDED}') AND (?3 OR NOT {superseded})
          RETURNING topic, key, tenant, no, id"
-    ))?;
-    let again = again.query_map(params![ids, topic, selector.force], |r| {
-        Ok((sequence(r)?, r.get::<_, i64>(3)?, r.get::<_, i64>(4)?))
-    })?;
-    let again = again.collect::<Result<Vec<_>, _>>()?;
+    );
+    let again: Vec<(Sequence, i64, i64)> =
+        tx.conn.all(&again, params![ids, topic, selector.force], |r| {
+            sequence(r).and_then(|of| Ok((of, r.get(3)?, r.get(4)?)))
+        })?;
     let mut first = tx.conn.prepare_cached(
         "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = ?6
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND (head IS NULL OR head > ?4)",
@@ -512,16 +509,16 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
 /// Gives up pending messages.
 pub(super) fn discard(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
-    let mut end = tx.conn.prepare_cached(
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    let mut ended = tx.conn.all(
         "UPDATE besom_outbox SET given_up_at = ?3, error = ?4
          WHERE delivered_at IS NULL AND given_up_at IS NULL
            AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR topic = ?2)
          RETURNING topic, key, tenant",
+        params![ids, topic, tx.now.0, DISCARDED],
+        sequence,
     )?;
-    let ids = ids.map(|ids| json(&ids)).transpose()?;
-    let ended = end.query_map(params![ids, topic, tx.now.0, DISCARDED], sequence)?;
-    let mut ended = ended.collect::<Result<Vec<_>, _>>()?;
     let discarded = ended.len() as u64;
     ended.sort_unstable();
     ended.dedup();
@@ -638,18 +635,19 @@ pub(super) fn pending(
     topic: &str,
     limit: u32,
 ) -> Job<Pending> {
-    let mut count = conn.prepare_cached(
+    let row = |r: &Row<'_>| {
+        let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
+        Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+    };
+    conn.one(
         "SELECT count(*), coalesce(sum(bytes), 0) FROM (
            SELECT octet_length(key) + octet_length(payload) AS bytes FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
              AND CASE WHEN ?2 IS NULL THEN task IS NULL
                  ELSE task = (SELECT id FROM besom_task WHERE name = ?2) END LIMIT ?3)",
-    )?;
-    let row = |r: &Row<'_>| {
-        let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
-        Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
-    };
-    Ok(count.query_row(params![topic, task.map(TaskName::as_str), limit], row)?)
+        params![topic, task.map(TaskName::as_str), limit],
+        row,
+    )
 }
 
 /// The messages of an item. Their numbers follow that of its history row.
@@ -667,16 +665,17 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     let id = if query.id.is_some() { "o.id = ?4" } else { "?4 IS NULL" };
     let key = if query.key.is_some() { "o.key = ?5" } else { "?5 IS NULL" };
     let superseded = superseded();
-    let mut select = conn.prepare_cached(&format!(
+    let sql = format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
            o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
              AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0),
            {superseded}
-         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of} AND {id} AND {key}
+         FROM besom_outbox o
+         WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of} AND {id} AND {key}
          ORDER BY o.id DESC LIMIT ?2"
-    ))?;
+    );
     let asked = params![query.topic, query.limit, query.history, query.id, query.key];
-    let rows = select.query_map(asked, |r| {
+    conn.all(&sql, asked, |r| {
         Ok(Message {
             delivery: delivery(r)?,
             task: r.get::<_, Option<String>>(11)?.map(TaskName::from),
@@ -689,27 +688,25 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
             next_at: Time(r.get(15)?),
             superseded: r.get(16)?,
         })
-    })?;
-    Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    })
 }
 
 /// Puts sequences right of which a message waits behind their head, or without one: somebody else has changed
 /// rows. At most so many.
 pub(super) fn mend(tx: &Tx<'_>, limit: u32) -> Job<()> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_outbox_sequence AS s (topic, key, tenant, last, head, due, turn)
-             SELECT o.topic, o.key, o.tenant, max(o.no), min(o.no), ?1, min(o.id) FROM besom_outbox o
-             LEFT JOIN besom_outbox_sequence s
-               ON s.topic = o.topic AND s.key = o.key AND s.tenant = o.tenant
-             WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL
-               AND (s.head IS NULL OR s.head > o.no OR s.last < o.no)
-             GROUP BY o.topic, o.key, o.tenant LIMIT ?2
-             ON CONFLICT (topic, key, tenant) DO UPDATE SET
-               head = min(coalesce(head, excluded.head), excluded.head),
-               last = max(last, excluded.last), due = excluded.due, turn = excluded.turn",
-        )?
-        .execute(params![tx.now.0, limit])?;
+    tx.conn.run(
+        "INSERT INTO besom_outbox_sequence AS s (topic, key, tenant, last, head, due, turn)
+         SELECT o.topic, o.key, o.tenant, max(o.no), min(o.no), ?1, min(o.id) FROM besom_outbox o
+         LEFT JOIN besom_outbox_sequence s
+           ON s.topic = o.topic AND s.key = o.key AND s.tenant = o.tenant
+         WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL
+           AND (s.head IS NULL OR s.head > o.no OR s.last < o.no)
+         GROUP BY o.topic, o.key, o.tenant LIMIT ?2
+         ON CONFLICT (topic, key, tenant) DO UPDATE SET
+           head = min(coalesce(head, excluded.head), excluded.head),
+           last = max(last, excluded.last), due = excluded.due, turn = excluded.turn",
+        params![tx.now.0, limit],
+    )?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use rusqlite::{OptionalExtension, params};
 use super::error::Job;
 use super::leadership::check_fence;
 use super::outbox;
+use super::statements::Statements;
 use super::tally::add_undo;
 use super::values::TenantCell;
 use super::writer::Tx;
@@ -82,39 +83,35 @@ fn prune_history(
     }
     let Some(last) = last else { return Ok(()) };
     for ((task, tenant), Counts { committed, skipped, discarded, rows, .. }) in gone {
-        tx.conn
-            .prepare_cached(
-                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, rows)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
-                   skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded,
-                   rows = rows + excluded.rows",
-            )?
-            .execute(params![task, tenant, committed, skipped, discarded, rows])?;
+        tx.conn.run(
+            "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, rows)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
+               skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded,
+               rows = rows + excluded.rows",
+            params![task, tenant, committed, skipped, discarded, rows],
+        )?;
     }
-    tx.conn.prepare_cached("DELETE FROM besom_history WHERE id <= ?1")?.execute([last])?;
+    tx.conn.run("DELETE FROM besom_history WHERE id <= ?1", [last])?;
     Ok(())
 }
 
 /// Removes dead letters that were resolved long ago; the baseline still counts them.
 fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
-    let mut select = tx.conn.prepare_cached(
+    let letters: Vec<(i64, i64, TenantCell)> = tx.conn.all(
         "SELECT id, task, tenant FROM besom_dead
          WHERE resolved_at IS NOT NULL AND resolved_at < ?1 ORDER BY resolved_at LIMIT ?2",
+        params![cutoff.0, limit],
+        |r| r.try_into(),
     )?;
-    let letters = select.query_map(params![cutoff.0, limit], |r| {
-        Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?, r.get::<_, TenantCell>(2)?))
-    })?;
-    let letters = letters.collect::<Result<Vec<_>, _>>()?;
     for (id, task, tenant) in &letters {
-        tx.conn
-            .prepare_cached(
-                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, dead)
-                 VALUES (?1, ?2, 0, 0, 0, 1)
-                 ON CONFLICT (task, tenant) DO UPDATE SET dead = dead + 1",
-            )?
-            .execute(params![task, tenant])?;
-        tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
+        tx.conn.run(
+            "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, dead)
+             VALUES (?1, ?2, 0, 0, 0, 1)
+             ON CONFLICT (task, tenant) DO UPDATE SET dead = dead + 1",
+            params![task, tenant],
+        )?;
+        tx.conn.run("DELETE FROM besom_dead WHERE id = ?1", [id])?;
     }
     Ok(letters.len() as u64)
 }
@@ -160,14 +157,10 @@ fn prune_undo(
         }
     }
     for id in expired {
-        tx.conn
-            .prepare_cached("UPDATE besom_history SET undo = NULL, undo_bytes = 0 WHERE id = ?1")?
-            .execute([id])?;
+        tx.conn.run("UPDATE besom_history SET undo = NULL, undo_bytes = 0 WHERE id = ?1", [id])?;
     }
     if let Some(mark) = mark {
-        tx.conn
-            .prepare_cached("UPDATE besom_task SET undo_pruned = ?2 WHERE id = ?1")?
-            .execute(params![task, mark])?;
+        tx.conn.run("UPDATE besom_task SET undo_pruned = ?2 WHERE id = ?1", params![task, mark])?;
     }
     Ok(removed)
 }
@@ -244,13 +237,11 @@ const TERMS: &str = "DELETE FROM besom_term WHERE term IN (SELECT term FROM beso
    ORDER BY term LIMIT ?2)";
 
 fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
-    let removed = tx
-        .conn
-        .prepare_cached(
-            "DELETE FROM besom_node
-             WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
-        )?
-        .execute(params![cutoff.0, limit])?;
+    let removed = tx.conn.run(
+        "DELETE FROM besom_node
+         WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
+        params![cutoff.0, limit],
+    )?;
     Ok(removed as u64)
 }
 
@@ -265,7 +256,7 @@ const ACTIVITY: [&str; 2] = [
 fn prune_activity(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let mut removed = 0;
     for sql in ACTIVITY {
-        removed += tx.conn.prepare_cached(sql)?.execute(params![cutoff.0, limit])?;
+        removed += tx.conn.run(sql, params![cutoff.0, limit])?;
     }
     Ok(removed as u64)
 }
@@ -273,12 +264,12 @@ fn prune_activity(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
 fn prune_other(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let mut removed = 0;
     for sql in OTHER {
-        removed += tx.conn.prepare_cached(sql)?.execute(params![cutoff.0, limit])?;
+        removed += tx.conn.run(sql, params![cutoff.0, limit])?;
     }
     for sql in LINES {
-        removed += tx.conn.prepare_cached(sql)?.execute([limit])?;
+        removed += tx.conn.run(sql, [limit])?;
     }
-    removed += tx.conn.prepare_cached(TERMS)?.execute(params![cutoff.0, limit, TERMS_KEPT - 1])?;
+    removed += tx.conn.run(TERMS, params![cutoff.0, limit, TERMS_KEPT - 1])?;
     tx.conn.execute(
         "DELETE FROM besom_definition WHERE id NOT IN (SELECT definition FROM besom_run)",
         [],

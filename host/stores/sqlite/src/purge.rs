@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::error::Job;
+use super::statements::Statements;
 use super::tally::add_undo;
 use super::writer::Tx;
 use besom_ports::store::{Applied, Purge};
@@ -37,11 +38,11 @@ fn places(tx: &mut Tx<'_>, purge: &Purge, applied: &mut Applied, limit: NonZeroU
     let mut held: BTreeMap<i64, i64> = BTreeMap::new();
     let mut step = (0, 0);
     while let Some(place) = applied.next_place(purge, step, limit) {
-        let found: Option<(i64, i64, Option<Vec<u8>>)> = tx
-            .conn
-            .prepare_cached("SELECT task, undo_bytes, undo FROM besom_history WHERE id = ?1")?
-            .query_row([place.history], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
-            .optional()?;
+        let found: Option<(i64, i64, Option<Vec<u8>>)> = tx.conn.first(
+            "SELECT task, undo_bytes, undo FROM besom_history WHERE id = ?1",
+            [place.history],
+            |r| r.try_into(),
+        )?;
         step = (step.0 + 1, step.1 + found.as_ref().map_or(0, |(_, bytes, _)| *bytes as u64));
         let Some((task, before, Some(packed))) = found else {
             applied.count_place(false, None);
@@ -52,9 +53,10 @@ fn places(tx: &mut Tx<'_>, purge: &Purge, applied: &mut Applied, limit: NonZeroU
             continue;
         };
         let bytes = less.packed.as_ref().map_or(0, Vec::len) as i64;
-        tx.conn
-            .prepare_cached("UPDATE besom_history SET undo = ?2, undo_bytes = ?3 WHERE id = ?1")?
-            .execute(params![place.history, less.packed, bytes])?;
+        tx.conn.run(
+            "UPDATE besom_history SET undo = ?2, undo_bytes = ?3 WHERE id = ?1",
+            params![place.history, less.packed, bytes],
+        )?;
         *held.entry(task).or_default() += bytes - before;
         applied.count_place(true, Some(less.rows));
     }

@@ -11,7 +11,7 @@ use besom_core::proposal::{Fate, RowRange};
 use besom_core::value::{RowKey, Value};
 use besom_snapshot::Cause;
 use rusqlite::types::{ToSqlOutput, Value as Cell};
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Kept, Stop};
@@ -20,6 +20,7 @@ use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
 use super::restore::is_triggered;
+use super::statements::Statements;
 use super::values::decode;
 use besom_ports::store::{Error, Left, Range};
 use besom_record::kept;
@@ -158,19 +159,16 @@ impl Effects<'_> {
                    WHERE m.schema = 'main' AND m.type = 'table' AND lower(f.\"table\") = lower(?1)
                      AND lower(m.name) <> lower(?1) AND f.on_delete IN ('NO ACTION', 'RESTRICT')
                    ORDER BY m.name, f.id, f.seq";
-        let mut statement = self.conn.prepare_cached(sql)?;
-        let rows = statement.query_map([&of.table], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?))
-        })?;
         let mut found: BTreeMap<(String, i64), Vec<String>> = BTreeMap::new();
-        for row in rows {
-            let (name, id, own, their): (_, _, String, Option<String>) = row?;
+        self.conn.each(sql, [&of.table], |row| -> rusqlite::Result<()> {
+            let own: String = row.get(2)?;
             // A key that refers to nothing fails for itself.
-            let their = their.unwrap_or_default();
+            let their = row.get::<_, Option<String>>(3)?.unwrap_or_default();
             // The collation is that of the row that is referred to.
             let equal = format!("{}.{} = o.{}", table.name, quote(&their), quote(&own));
-            found.entry((name, id)).or_default().push(equal);
-        }
+            found.entry((row.get(0)?, row.get(1)?)).or_default().push(equal);
+            Ok(())
+        })?;
         let dependants = of.dependants.iter().filter_map(|name| self.mapping.table(name).ok());
         let goes: Vec<&str> = dependants.map(|table| &*table.collection.table).collect();
         found.retain(|(name, _), _| !goes.iter().any(|goes| goes.eq_ignore_ascii_case(name)));
@@ -205,23 +203,19 @@ impl Effects<'_> {
         let columns: Vec<String> = columns.chain([by]).collect();
         let last = columns.len() - 1;
         let sql = format!("SELECT {}{}", columns.join(", "), sweep.rows);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query(params_from_iter(sweep.params.iter()))?;
-        let mut sorted = Vec::new();
-        while let Some(row) = rows.next()? {
+        self.conn.all(&sql, params_from_iter(sweep.params.iter()), |row| {
             let place: rusqlite::Result<Place> =
                 (0..sweep.place.len()).map(|at| row.get(at)).collect();
             let key: rusqlite::Result<Vec<Value>> =
                 (sweep.place.len()..last).map(|at| Ok(raw_value(row.get_ref(at)?))).collect();
-            sorted.push(((place?, key?), row.get(last)?));
-        }
-        Ok(sorted)
+            Ok(((place?, key?), row.get(last)?))
+        })
     }
 
     /// Changes the rows, or those of them at these places; all, or none.
     fn tried(&mut self, sweep: &Sweep<'_>, places: Option<&[Named]>) -> Result<(), Stop> {
         let savepoint = |effects: &Effects<'_>, sql: &str| -> Result<(), Stop> {
-            effects.conn.prepare_cached(sql)?.execute([])?;
+            effects.conn.run(sql, [])?;
             Ok(())
         };
         let (end, rows) = (self.images.as_ref().map(Kept::end), self.rows);
@@ -274,11 +268,9 @@ impl Effects<'_> {
         if let Some(kept) = &mut self.images {
             let whole = table.whole(self.conn)?;
             let sql = format!("SELECT {whole} FROM {} WHERE {among}", table.name);
-            let mut statement = self.conn.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(params.iter()))?;
-            while let Some(row) = rows.next()? {
-                kept.push(table, self.tenant, &left, row)?;
-            }
+            self.conn.each(&sql, params_from_iter(params.iter()), |row| {
+                kept.push(table, self.tenant, &left, row)
+            })?;
         }
         let mut set = String::new();
         let mut values: Params<'_> = Vec::with_capacity(fields.len() + params.len());
@@ -290,7 +282,7 @@ impl Effects<'_> {
         }
         values.append(&mut params);
         let sql = format!("UPDATE {} SET {set} WHERE {among}", table.name);
-        let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(values.iter()))?;
+        let changed = self.conn.run(&sql, params_from_iter(values.iter()))?;
         self.rows += changed as u64;
         Ok(())
     }
@@ -351,22 +343,19 @@ impl Effects<'_> {
         };
         let key = into.collection.key.iter().map(|name| quote(name)).collect::<Vec<_>>();
         let sql = format!("SELECT {} FROM {} WHERE {condition}", key.join(", "), table.name);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query(params_from_iter(params.iter()))?;
-        let mut keys = Vec::new();
-        while let Some(row) = rows.next()? {
+        let keys = self.conn.all(&sql, params_from_iter(params.iter()), |row| {
             let forms = into.collection.key.iter().map(|name| into.form(name));
             let mut key = RowKey::with_capacity(into.collection.key.len());
             for (at, form) in forms.enumerate() {
                 key.push(decode(form?, row.get_ref(at)?));
             }
-            keys.push(key);
-        }
+            Ok::<_, Stop>(key)
+        })?;
         let sql = format!(
             "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {} WHERE {condition}",
             into.name, table.name
         );
-        let inserted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
+        let inserted = self.conn.run(&sql, params_from_iter(params.iter()))?;
         if inserted < keys.len() {
             let name = &into.collection.name;
             let said = format!("a row was not inserted into {name:?}: a trigger prevents it");
@@ -385,15 +374,13 @@ impl Effects<'_> {
     ) -> Result<(), Stop> {
         let returned = if self.images.is_some() { table.whole(self.conn)? } else { "1" };
         let sql = format!("DELETE FROM {} WHERE {among} RETURNING {returned}", table.name);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query(params_from_iter(params.iter()))?;
-        while let Some(row) = rows.next()? {
+        self.conn.each(&sql, params_from_iter(params.iter()), |row| {
             self.rows += 1;
-            if let Some(kept) = &mut self.images {
-                kept.push(table, self.tenant, left, row)?;
+            match &mut self.images {
+                Some(kept) => kept.push(table, self.tenant, left, row),
+                None => Ok(()),
             }
-        }
-        Ok(())
+        })
     }
 
     fn place_of(&self, table: &Table) -> Result<Vec<String>, Stop> {
@@ -410,11 +397,7 @@ impl Effects<'_> {
         let sql = "SELECT n.value FROM json_each('[\"rowid\", \"_rowid_\", \"oid\"]') n
                    WHERE NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) c WHERE lower(c.name) = n.value)";
         if !row.get::<_, bool>(0)?
-            && let Some(name) = self
-                .conn
-                .prepare_cached(sql)?
-                .query_row([&table.collection.table], |row| row.get(0))
-                .optional()?
+            && let Some(name) = self.conn.first(sql, [&table.collection.table], |row| row.get(0))?
         {
             return Ok(vec![name]);
         }
@@ -433,10 +416,7 @@ pub(super) fn common(
     let columns = |table: &str| -> rusqlite::Result<Vec<Found>> {
         let sql =
             "SELECT name, type, hidden IN (2, 3) FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
-        let mut statement = conn.prepare_cached(sql)?;
-        let rows =
-            statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        rows.collect()
+        conn.all(sql, [table], |row| row.try_into())
     };
     let refused = |why: String| {
         Ok(Err(format!("rows of {:?} cannot be moved into {:?}, {why}", from.name, into.name)))
@@ -446,7 +426,7 @@ pub(super) fn common(
     }
     let is_table = "SELECT EXISTS (SELECT 1 FROM pragma_table_list(?1)
                     WHERE schema = 'main' AND type = 'table')";
-    if !conn.prepare_cached(is_table)?.query_row([&into.table], |row| row.get(0))? {
+    if !conn.one(is_table, [&into.table], |row| row.get(0))? {
         return refused("which is no table".to_owned());
     }
     let (own, theirs) = (columns(&from.table)?, columns(&into.table)?);

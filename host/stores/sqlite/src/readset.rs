@@ -7,6 +7,7 @@ use rusqlite::types::ToSqlOutput;
 
 use super::effects::{Effects, Stop};
 use super::mapping::{Params, Table, push_quoted};
+use super::statements::Statements;
 use besom_record::kept;
 use besom_tables::readset::{Shape, shape};
 
@@ -39,10 +40,8 @@ impl Effects<'_> {
                     let mut sql = format!("SELECT count(*) FROM {} WHERE ", table.name);
                     let mut params = Vec::new();
                     push_run(table, self.tenant, set, (from, to), &mut sql, &mut params)?;
-                    let found: i64 = self
-                        .conn
-                        .prepare_cached(&sql)?
-                        .query_row(params_from_iter(params.iter()), |r| r.get(0))?;
+                    let found: i64 =
+                        self.conn.one(&sql, params_from_iter(params.iter()), |r| r.get(0))?;
                     if found != to - from + 1 {
                         return Ok(false);
                     }
@@ -54,7 +53,7 @@ impl Effects<'_> {
                     let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
                     let mut params = Vec::new();
                     table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
-                    if !self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))? {
+                    if !self.conn.exists(&sql, params_from_iter(params.iter()))? {
                         return Ok(false);
                     }
                 }
@@ -96,7 +95,7 @@ impl Effects<'_> {
     ) -> Result<(), Stop> {
         self.delete_where(table, condition, params)?;
         let sql = format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", table.name);
-        match self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))? {
+        match self.conn.exists(&sql, params_from_iter(params.iter()))? {
             true => Err(Stop::Violation(kept(&table.collection.name))),
             false => Ok(()),
         }

@@ -10,13 +10,14 @@ use besom_core::proposal::{Again, Change, Proposal, Restore};
 use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, ffi, params_from_iter};
+use rusqlite::{CachedStatement, Connection, Row, Rows, ffi, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Stop};
 use super::error::{Job, is_violation};
 use super::lookup::invalid;
 use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use super::statements::Statements;
 use super::values::{lent_cells, names_of, of_kept};
 use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
@@ -39,8 +40,8 @@ pub(super) fn kept(conn: &Connection, history: u64) -> Job<Option<KeptItem>> {
 }
 
 fn packed(conn: &Connection, history: u64) -> Job<Option<Vec<u8>>> {
-    let mut statement = conn.prepare_cached("SELECT undo FROM besom_history WHERE id = ?1")?;
-    Ok(statement.query_row([history], |r| r.get(0)).optional()?.flatten())
+    let sql = "SELECT undo FROM besom_history WHERE id = ?1";
+    Ok(conn.first(sql, [history], |r| r.get(0))?.flatten())
 }
 
 /// Puts rows back, and takes that back.
@@ -67,13 +68,12 @@ pub(super) fn rehearse(
     };
     for name in &restore.collections {
         let Ok(table) = mapping.table(name) else { continue };
-        let mut statement = conn.prepare_cached(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?1) ORDER BY name",
-        )?;
-        let names = statement.query_map([&table.collection.table], |r| r.get::<_, String>(0))?;
-        for trigger in names {
-            restored.triggers.push(format!("{} on {name}", trigger?));
-        }
+        let sql =
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)
+                   ORDER BY name";
+        restored.triggers.extend(conn.all(sql, [&table.collection.table], |r| {
+            r.get(0).map(|trigger: String| format!("{trigger} on {name}"))
+        })?);
     }
     Ok(restored)
 }
@@ -218,8 +218,7 @@ impl Effects<'_> {
         let computed = || {
             let table = self.mapping.table(collection).ok()?;
             let sql = "SELECT 1 FROM pragma_table_xinfo(?1) WHERE lower(name) = lower(?2)";
-            let mut statement = self.conn.prepare_cached(sql).ok()?;
-            statement.exists([&table.collection.table, column]).ok()
+            self.conn.exists(sql, [&table.collection.table, column]).ok()
         };
         place.writes(column) || computed().unwrap_or_default()
     }
@@ -242,7 +241,7 @@ impl Effects<'_> {
             Ask::Put { .. } | Ask::Set { .. } | Ask::Remove { .. } => None,
         };
         if let Some(sql) = turn {
-            self.conn.prepare_cached(sql)?.execute([])?;
+            self.conn.run(sql, [])?;
             return Ok(Answer::Done(Vec::new()));
         }
         let written = match &ask {
@@ -258,7 +257,7 @@ impl Effects<'_> {
         }
         self.dirty = true;
         let was_violated = deferred_violation(self.conn);
-        self.conn.prepare_cached("SAVEPOINT back")?.execute([])?;
+        self.conn.run("SAVEPOINT back", [])?;
         let done = match ask {
             Ask::Look { .. } | Ask::Mark | Ask::Back | Ask::Keep => Ok(Answer::Done(Vec::new())),
             Ask::Put { rows, exact } => self
@@ -286,9 +285,9 @@ impl Effects<'_> {
         }
         let is_violated = done.is_ok() && !was_violated && deferred_violation(self.conn);
         if is_violated || !matches!(done, Ok(Answer::Done(_))) {
-            self.conn.prepare_cached("ROLLBACK TO back")?.execute([])?;
+            self.conn.run("ROLLBACK TO back", [])?;
         }
-        self.conn.prepare_cached("RELEASE back")?.execute([])?;
+        self.conn.run("RELEASE back", [])?;
         match is_violated {
             true => Ok(Answer::Refused("FOREIGN KEY constraint failed".to_owned())),
             false => done,
@@ -406,7 +405,7 @@ impl Effects<'_> {
                 Ok(true) => {}
                 Err(e) if !is_violation(&e) || self.conn.is_autocommit() => return Err(e.into()),
                 Ok(false) | Err(_) => {
-                    self.conn.prepare_cached("ROLLBACK TO back")?.execute([])?;
+                    self.conn.run("ROLLBACK TO back", [])?;
                     return Ok(false);
                 }
             }
@@ -441,8 +440,7 @@ impl Effects<'_> {
                 Err(e) => self.refused(e),
             };
         }
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        match statement.execute(params_from_iter(params.iter())) {
+        match self.conn.run(&sql, params_from_iter(params.iter())) {
             Ok(0) => Ok(Did::Missing),
             Ok(_) => Ok(Did::Set(None)),
             Err(e) => self.refused(e),
@@ -502,7 +500,7 @@ impl Effects<'_> {
                 sql.push(')');
             }
             sql.push_str(" LIMIT 1");
-            if self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))? {
+            if self.conn.exists(&sql, params_from_iter(params.iter()))? {
                 return Ok(Some(of));
             }
         }
@@ -588,19 +586,19 @@ const REFERRING: &str = "SELECT s.name, f.id, f.\"from\",
 pub(super) fn is_order_free(conn: &Connection, mapping: &Mapping, collection: &str) -> Job<bool> {
     let collection = &mapping.table(collection).map_err(invalid)?.collection;
     let table = &collection.table;
-    let mut refers = conn.prepare_cached(
-        "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE lower(\"table\") = lower(?1)
-         UNION ALL SELECT 1 FROM sqlite_schema WHERE type = 'view' AND lower(name) = lower(?1)",
-    )?;
-    Ok(collection.dependants.is_empty() && !refers.exists([table])? && !is_triggered(conn, table)?)
+    let refers = "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE lower(\"table\") = lower(?1)
+         UNION ALL SELECT 1 FROM sqlite_schema WHERE type = 'view' AND lower(name) = lower(?1)";
+    Ok(collection.dependants.is_empty()
+        && !conn.exists(refers, [table])?
+        && !is_triggered(conn, table)?)
 }
 
 /// Whether a table has triggers: what they change after a statement is not in its answer, and they may keep rows.
 pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
-    let mut statement = conn.prepare_cached(
+    Ok(conn.exists(
         "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
-    )?;
-    Ok(statement.exists([table])?)
+        [table],
+    )?)
 }
 
 /// Why a row is not written where a trigger may roll back what others have written.
@@ -609,11 +607,11 @@ const ROLLS_BACK: &str = "a trigger of its table may roll back the whole transac
 
 /// The triggers of a table, as they were created.
 fn triggers(conn: &Connection, table: &str) -> Job<Vec<String>> {
-    let mut statement = conn.prepare_cached(
+    Ok(conn.all(
         "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
-    )?;
-    let all = statement.query_map([table], |r| r.get(0))?;
-    Ok(all.collect::<rusqlite::Result<_>>()?)
+        [table],
+        |r| r.get(0),
+    )?)
 }
 
 /// The events whose triggers contain `RAISE(ROLLBACK)`.
@@ -642,12 +640,13 @@ fn rolling_back(triggers: &[String]) -> Vec<Event> {
 
 /// The columns that can be written; none: there is no such table.
 fn writable_of(conn: &Connection, table: &str) -> Job<Vec<String>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT name FROM pragma_table_xinfo(?1) WHERE hidden = 0
-           AND EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND type IN ('table', 'virtual'))",
-    )?;
-    let names = statement.query_map([table], |r| r.get(0))?;
-    Ok(names.collect::<rusqlite::Result<_>>()?)
+    Ok(conn.all(
+        "SELECT name FROM pragma_table_xinfo(?1)
+         WHERE hidden = 0 AND EXISTS (SELECT 1 FROM pragma_table_list(?1)
+           WHERE schema = 'main' AND type IN ('table', 'virtual'))",
+        [table],
+        |r| r.get(0),
+    )?)
 }
 
 /// The key of a row in a table: its own, or that of its copy.

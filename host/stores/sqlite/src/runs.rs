@@ -4,11 +4,12 @@ use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::mode::Mode;
 use besom_core::plan::Placed;
 use besom_core::time::Time;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use sha2::{Digest, Sha256};
 
 use super::error::Job;
 use super::leadership::check_fence;
+use super::statements::Statements;
 use super::tally::end_if_done;
 use super::writer::Tx;
 use besom_core::ids::{FencingToken, Tenant};
@@ -53,11 +54,11 @@ pub(super) fn write_decision(
 
 /// Whether the store is in the state that a decision was based on.
 fn stands_at(tx: &mut Tx<'_>, seen: &Seen) -> Job<bool> {
-    let row: Option<(Option<i64>, String)> = tx
-        .conn
-        .prepare_cached("SELECT last_slot, queued_slots FROM besom_task WHERE name = ?1")?
-        .query_row([seen.task.as_str()], |r| Ok((r.get(0)?, r.get(1)?)))
-        .optional()?;
+    let row: Option<(Option<i64>, String)> = tx.conn.first(
+        "SELECT last_slot, queued_slots FROM besom_task WHERE name = ?1",
+        [seen.task.as_str()],
+        |r| r.try_into(),
+    )?;
     let Some((last_slot, queued)) = row else { return Ok(seen.is_at(None, &[])) };
     Ok(seen.is_at(last_slot.map(Time), &parse::<Vec<Time>>(&queued)?))
 }
@@ -81,13 +82,11 @@ fn started_before(
 fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(RunId, Term)>> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
-    Ok(tx
-        .conn
-        .prepare_cached(
-            "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
-        )?
-        .query_row(params![task, run.slot.0, trigger], |r| Ok((RunId(r.get(0)?), Term(r.get(1)?))))
-        .optional()?)
+    tx.conn.first(
+        "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
+        params![task, run.slot.0, trigger],
+        |r| Ok((RunId(r.get(0)?), Term(r.get(1)?))),
+    )
 }
 
 fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
@@ -99,20 +98,17 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
         return Ok(started(run, term, known)?);
     }
     let hash = Sha256::digest(run.definition.as_bytes());
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_definition (definition, hash) VALUES (?1, ?2)
-             ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![run.definition, hash.as_slice()])?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_run
-               (task, slot, trigger, term, digest, definition, started_at, mode, held)
-             VALUES (?1, ?2, ?3, ?4, ?5, (SELECT id FROM besom_definition WHERE hash = ?6), ?7,
-               ?8, ?9)",
-        )?
-        .execute(params![
+    tx.conn.run(
+        "INSERT INTO besom_definition (definition, hash) VALUES (?1, ?2)
+         ON CONFLICT DO NOTHING",
+        params![run.definition, hash.as_slice()],
+    )?;
+    tx.conn.run(
+        "INSERT INTO besom_run
+           (task, slot, trigger, term, digest, definition, started_at, mode, held)
+         VALUES (?1, ?2, ?3, ?4, ?5, (SELECT id FROM besom_definition WHERE hash = ?6), ?7,
+           ?8, ?9)",
+        params![
             task,
             run.slot.0,
             trigger,
@@ -122,7 +118,8 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
             tx.now.0,
             run.mode.as_str(),
             run.mode == Mode::Approve
-        ])?;
+        ],
+    )?;
     Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
 }
 
@@ -132,36 +129,33 @@ const SLOT: &str = "id, from_slot, to_slot, count, outcome, reason, run, term";
 /// Adds a row to the slot history, or extends the last one.
 fn write_slot(tx: &mut Tx<'_>, slot: SlotRecord) -> Job<()> {
     let task = tx.task(&slot.task)?;
-    let (mut ids, mut history): (Vec<i64>, Vec<SlotRecord>) = Default::default();
-    {
-        let mut known = tx.conn.prepare_cached(&format!(
-            "SELECT {SLOT} FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
-             UNION SELECT * FROM (SELECT {SLOT} FROM besom_slot WHERE task = ?1
-               ORDER BY to_slot DESC, id DESC LIMIT 1)
-             ORDER BY to_slot DESC, id DESC"
-        ))?;
-        let mut rows = known.query(params![task, slot.to.0, slot.from.0])?;
-        while let Some(r) = rows.next()? {
-            ids.push(r.get(0)?);
-            history.push(read_slot(&slot.task, r)?);
-        }
-    }
+    let known = format!(
+        "SELECT {SLOT} FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
+         UNION SELECT * FROM (SELECT {SLOT} FROM besom_slot WHERE task = ?1
+           ORDER BY to_slot DESC, id DESC LIMIT 1)
+         ORDER BY to_slot DESC, id DESC"
+    );
+    let known: Vec<(i64, SlotRecord)> =
+        tx.conn.all(&known, params![task, slot.to.0, slot.from.0], |r| {
+            read_slot(&slot.task, r).and_then(|read| Ok((r.get(0)?, read)))
+        })?;
+    let (ids, history): (Vec<i64>, Vec<SlotRecord>) = known.into_iter().unzip();
     match slot.place(&history) {
         Placed::Known => {}
         Placed::Last(last) => {
-            tx.conn
-                .prepare_cached("UPDATE besom_slot SET to_slot = ?2, count = ?3 WHERE id = ?1")?
-                .execute(params![ids.first(), last.to.0, last.count])?;
+            tx.conn.run(
+                "UPDATE besom_slot SET to_slot = ?2, count = ?3 WHERE id = ?1",
+                params![ids.first(), last.to.0, last.count],
+            )?;
         }
         Placed::New(SlotRecord { from, to, count, outcome, reason, run, term, .. }) => {
             let (outcome, run) = (json(&outcome)?, run.map(|run| run.0));
-            tx.conn
-                .prepare_cached(
-                    "INSERT INTO besom_slot
-                       (task, from_slot, to_slot, count, outcome, reason, run, term)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                )?
-                .execute(params![task, from.0, to.0, count, outcome, reason, run, term.0])?;
+            tx.conn.run(
+                "INSERT INTO besom_slot
+                   (task, from_slot, to_slot, count, outcome, reason, run, term)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![task, from.0, to.0, count, outcome, reason, run, term.0],
+            )?;
         }
     }
     Ok(())
@@ -183,18 +177,17 @@ fn read_slot(task: &TaskName, r: &Row<'_>) -> Job<SlotRecord> {
 /// Writes every field but the pause, which only commands change.
 fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
     let task = tx.task(&state.task)?;
-    tx.conn
-        .prepare_cached(
-            "UPDATE besom_task SET schedule = ?2, last_slot = ?3, tenant_cursor = ?4,
+    tx.conn.run(
+        "UPDATE besom_task SET schedule = ?2, last_slot = ?3, tenant_cursor = ?4,
                queued_slots = ?5 WHERE id = ?1",
-        )?
-        .execute(params![
+        params![
             task,
             state.schedule,
             state.last_slot.map(|t| t.0),
             state.tenant_cursor.as_ref().map(Tenant::as_str),
             json(&state.queued_slots)?
-        ])?;
+        ],
+    )?;
     Ok(())
 }
 
@@ -202,58 +195,55 @@ fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
 pub(super) fn end_scan(tx: &mut Tx<'_>, fence: &FencingToken, end: &EndOfScan) -> Job<bool> {
     check_fence(tx, fence)?;
     let (task, run) = (tx.task(&end.task)?, end.run);
-    let planned: Option<u64> = tx
-        .conn
-        .prepare_cached("SELECT planned FROM besom_run WHERE id = ?1 AND task = ?2")?
-        .query_row(params![run.0, task], |r| r.get(0))
-        .optional()?;
+    let planned: Option<u64> = tx.conn.first(
+        "SELECT planned FROM besom_run WHERE id = ?1 AND task = ?2",
+        params![run.0, task],
+        |r| r.get(0),
+    )?;
     end.check(planned).map_err(Error::Invalid)?;
     if close_scan(tx, run, end.error.as_deref())? {
-        tx.conn
-            .prepare_cached("UPDATE besom_task SET tenant_cursor = ?2 WHERE id = ?1")?
-            .execute(params![task, end.cursor.as_ref().map(Tenant::as_str)])?;
+        tx.conn.run(
+            "UPDATE besom_task SET tenant_cursor = ?2 WHERE id = ?1",
+            params![task, end.cursor.as_ref().map(Tenant::as_str)],
+        )?;
     }
     end_if_done(tx, run)?;
-    let mut ended =
-        tx.conn.prepare_cached("SELECT ended_at IS NOT NULL FROM besom_run WHERE id = ?1")?;
-    Ok(ended.query_row([run.0], |r| r.get(0))?)
+    let ended = "SELECT ended_at IS NOT NULL FROM besom_run WHERE id = ?1";
+    Ok(tx.conn.one(ended, [run.0], |r| r.get(0))?)
 }
 
 /// Marks a scan as ended; returns whether it was open.
 pub(super) fn close_scan(tx: &Tx<'_>, run: RunId, error: Option<&str>) -> Job<bool> {
-    let closed = tx
-        .conn
-        .prepare_cached(
-            "UPDATE besom_run SET scan_done = 1, error = ?2 WHERE id = ?1 AND scan_done = 0",
-        )?
-        .execute(params![run.0, error])?;
+    let closed = tx.conn.run(
+        "UPDATE besom_run SET scan_done = 1, error = ?2 WHERE id = ?1 AND scan_done = 0",
+        params![run.0, error],
+    )?;
     Ok(closed == 1)
 }
 
 /// The states of all known tasks.
 pub(super) fn task_states(conn: &Connection) -> Job<Vec<TaskState>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since, tenant_cursor,
                 queued_slots
          FROM besom_task WHERE schedule IS NOT NULL OR paused_since IS NOT NULL ORDER BY name",
-    )?;
-    let mut rows = statement.query([])?;
-    let mut states = Vec::new();
-    while let Some(r) = rows.next()? {
-        let since: Option<i64> = r.get(5)?;
-        states.push(TaskState {
-            task: r.get::<_, String>(0)?.into(),
-            schedule: r.get::<_, Option<String>>(1)?.unwrap_or_default(),
-            last_slot: r.get::<_, Option<i64>>(2)?.map(Time),
-            paused: match since {
-                None => None,
-                Some(since) => Some(Pause { by: r.get(3)?, reason: r.get(4)?, since: Time(since) }),
-            },
-            tenant_cursor: r.get::<_, Option<String>>(6)?.map(Into::into),
-            queued_slots: parse(&r.get::<_, String>(7)?)?,
-        });
-    }
-    Ok(states)
+        [],
+        read_state,
+    )
+}
+
+fn read_state(r: &Row<'_>) -> Job<TaskState> {
+    Ok(TaskState {
+        task: r.get::<_, String>(0)?.into(),
+        schedule: r.get::<_, Option<String>>(1)?.unwrap_or_default(),
+        last_slot: r.get::<_, Option<i64>>(2)?.map(Time),
+        paused: match r.get::<_, Option<i64>>(5)? {
+            None => None,
+            Some(since) => Some(Pause { by: r.get(3)?, reason: r.get(4)?, since: Time(since) }),
+        },
+        tenant_cursor: r.get::<_, Option<String>>(6)?.map(Into::into),
+        queued_slots: parse(&r.get::<_, String>(7)?)?,
+    })
 }
 
 const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest, d.definition,
@@ -298,13 +288,7 @@ pub(super) fn run(conn: &Connection, id: RunId) -> Job<Option<Run>> {
 }
 
 fn collect(conn: &Connection, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Job<Vec<Run>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query(params)?;
-    let mut runs = Vec::new();
-    while let Some(r) = rows.next()? {
-        runs.push(read_run(r)?);
-    }
-    Ok(runs)
+    conn.all(sql, params, read_run)
 }
 
 fn read_run(r: &Row<'_>) -> Job<Run> {
@@ -338,18 +322,13 @@ pub(super) fn slots(
     to: Time,
     limit: u32,
 ) -> Job<Vec<SlotRecord>> {
-    let mut statement = conn.prepare_cached(&format!(
+    let sql = format!(
         "SELECT {SLOT} FROM besom_slot
          WHERE task = (SELECT id FROM besom_task WHERE name = ?1) AND to_slot >= ?2
            AND from_slot <= ?3
          ORDER BY to_slot DESC, id DESC LIMIT ?4"
-    ))?;
-    let mut rows = statement.query(params![task.as_str(), from.0, to.0, limit])?;
-    let mut slots = Vec::new();
-    while let Some(r) = rows.next()? {
-        slots.push(read_slot(task, r)?);
-    }
-    Ok(slots)
+    );
+    conn.all(&sql, params![task.as_str(), from.0, to.0, limit], |r| read_slot(task, r))
 }
 
 /// A value as JSON text.

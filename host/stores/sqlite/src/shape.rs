@@ -13,6 +13,7 @@ use super::check::{indexes, tables};
 use super::error::Job;
 use super::mapping::{DIALECT, quote};
 use super::open::reading;
+use super::statements::Statements;
 use super::stored::{Declared, declared, fault, samples};
 use besom_ports::store::{Error, Result};
 use besom_tables::check::identifying;
@@ -58,10 +59,8 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
 }
 
 fn partial(conn: &Connection, table: &str) -> Job<Vec<String>> {
-    let mut select =
-        conn.prepare("SELECT name FROM pragma_index_list(?1) WHERE partial = 1 ORDER BY name")?;
-    let names = select.query_map([table], |r| r.get(0))?;
-    Ok(names.collect::<rusqlite::Result<_>>()?)
+    let sql = "SELECT name FROM pragma_index_list(?1) WHERE partial = 1 ORDER BY name";
+    Ok(conn.all(sql, [table], |r| r.get(0))?)
 }
 
 fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
@@ -122,12 +121,11 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
 fn numbers(conn: &Connection, table: &str, column: &str) -> Job<Vec<i64>> {
     let (table, column) = (quote(table), quote(column));
     // Rows, not values, are counted: a column may hold none.
-    let mut select = conn.prepare(&format!(
+    let sql = format!(
         "SELECT value FROM (SELECT {column} AS value FROM {table} LIMIT ?1)
          WHERE typeof(value) = 'integer'"
-    ))?;
-    let numbers = select.query_map(params![VALUES], |r| r.get(0))?;
-    Ok(numbers.collect::<rusqlite::Result<_>>()?)
+    );
+    Ok(conn.all(&sql, params![VALUES], |r| r.get(0))?)
 }
 
 /// The kinds that a declared type suggests, the likeliest first.

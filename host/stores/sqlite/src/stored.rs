@@ -13,6 +13,7 @@ use rusqlite::types::ValueRef;
 
 use super::error::Job;
 use super::mapping::{Table, Unlike, quote};
+use super::statements::Statements;
 
 /// Number of rows looked at, at each end of the table.
 const ROWS: u32 = 200;
@@ -30,12 +31,9 @@ pub(super) struct Declared {
 pub(super) fn declared(conn: &Connection, table: &str) -> Job<Vec<Declared>> {
     // `hidden` is 1 for columns of virtual tables; 2 and 3 are generated columns, which can be
     // read.
-    let mut statement =
-        conn.prepare("SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1")?;
-    let rows = statement.query_map([table], |r| {
+    conn.all("SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1", [table], |r| {
         Ok(Declared { name: r.get(0)?, ty: r.get(1)?, key_position: r.get(2)? })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    })
 }
 
 impl Declared {
@@ -69,11 +67,11 @@ pub(super) fn samples(
     columns: &[(&String, Column)],
 ) -> Job<Vec<Sample>> {
     let mut samples: Vec<Sample> = columns.iter().map(|_| Sample::default()).collect();
-    let kind: Option<(String, bool)> = conn
-        .prepare_cached("SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'")?
-        .query_map([table], |r| Ok((r.get(0)?, r.get(1)?)))?
-        .next()
-        .transpose()?;
+    let kind: Option<(String, bool)> = conn.first(
+        "SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'",
+        [table],
+        |r| r.try_into(),
+    )?;
     let Some((kind, without_rowid)) = kind.filter(|_| !columns.is_empty()) else {
         return Ok(samples);
     };

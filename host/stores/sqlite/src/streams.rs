@@ -9,6 +9,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::error::Job;
 use super::items;
+use super::statements::Statements;
 use super::tally::{self, end_if_done};
 use super::values::TenantCell;
 use super::waiting::task_id;
@@ -17,19 +18,19 @@ use besom_ports::store::{Repaired, Stream, StreamRow};
 
 /// Streams with unacknowledged items, and the number of items that exist.
 pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT t.name, s.part, s.acked, s.tail,
            (SELECT count(*) FROM besom_log l
             WHERE l.task = s.task AND l.part = s.part AND l.seq > s.acked)
          FROM besom_stream s JOIN besom_task t ON t.id = s.task
          WHERE s.tail > s.acked AND (?1 IS NULL OR t.name = ?1) ORDER BY t.name, s.part",
-    )?;
-    let rows = statement.query_map([task.map(TaskName::as_str)], |r| {
-        let task = TaskName::from(r.get::<_, String>(0)?);
-        let (partition, acked, tail) = (Partition(r.get(1)?), Seq(r.get(2)?), Seq(r.get(3)?));
-        Ok(StreamRow { stream: Stream { task, partition, acked, tail }, items: r.get(4)? })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [task.map(TaskName::as_str)],
+        |r| {
+            let task = TaskName::from(r.get::<_, String>(0)?);
+            let (partition, acked, tail) = (Partition(r.get(1)?), Seq(r.get(2)?), Seq(r.get(3)?));
+            Ok(StreamRow { stream: Stream { task, partition, acked, tail }, items: r.get(4)? })
+        },
+    )
 }
 
 /// Restores and renumbers the broken streams of a task, and writes off what they have lost.
@@ -45,7 +46,7 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
         }
         let remove = "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq = ?3";
         for seq in &stream.unreadable {
-            tx.conn.prepare_cached(remove)?.execute(params![id, part, seq])?;
+            tx.conn.run(remove, params![id, part, seq])?;
         }
         // Numbers above all that were ever used cannot collide with existing ones.
         let last = stream.readable.last().max(stream.unreadable.last());
@@ -54,10 +55,10 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
         let number = "UPDATE besom_log SET seq = ?4 WHERE task = ?1 AND part = ?2 AND seq = ?3";
         for seq in &stream.readable {
             next += 1;
-            tx.conn.prepare_cached(number)?.execute(params![id, part, seq, next])?;
+            tx.conn.run(number, params![id, part, seq, next])?;
         }
         let moved = "UPDATE besom_stream SET acked = ?3, tail = ?4 WHERE task = ?1 AND part = ?2";
-        tx.conn.prepare_cached(moved)?.execute(params![id, part, base, next])?;
+        tx.conn.run(moved, params![id, part, base, next])?;
         repaired.streams += u64::from(!restored.contains(&part));
     }
     repaired.lost = write_off_items(tx, id)?;
@@ -90,19 +91,14 @@ fn restore(tx: &Tx<'_>, task: i64) -> Job<BTreeSet<i64>> {
            AND part = (SELECT min(part) FROM besom_stream WHERE task = ?1 AND acked = tail)
          RETURNING part",
     ] {
-        let mut statement = tx.conn.prepare(sql)?;
-        let parts = statement.query_map([task], |r| r.get::<_, i64>(0))?;
-        restored.extend(parts.collect::<rusqlite::Result<Vec<_>>>()?);
+        restored.extend(tx.conn.all(sql, [task], |r| r.get::<_, i64>(0))?);
     }
     Ok(restored)
 }
 
 fn all(tx: &Tx<'_>, task: i64) -> Job<Vec<(i64, i64, i64)>> {
-    let mut statement = tx
-        .conn
-        .prepare("SELECT part, acked, tail FROM besom_stream WHERE task = ?1 ORDER BY part")?;
-    let rows = statement.query_map([task], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    let sql = "SELECT part, acked, tail FROM besom_stream WHERE task = ?1 ORDER BY part";
+    Ok(tx.conn.all(sql, [task], |r| r.try_into())?)
 }
 
 /// The numbers of a stream's rows, in order.
@@ -129,19 +125,19 @@ fn rows_of(
     acked: i64,
     seen: &mut HashSet<Identity>,
 ) -> Job<Rows> {
-    let mut statement = tx.conn.prepare_cached(&format!(
+    let sql = format!(
         "SELECT seq, {} FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 ORDER BY seq",
         items::columns("''")
-    ))?;
-    let mut rows = statement.query(params![id, part, acked])?;
+    );
     let mut found = Rows::default();
-    while let Some(row) = rows.next()? {
+    tx.conn.each(&sql, params![id, part, acked], |row| -> Job<()> {
         let seq = row.get(0)?;
         match items::read(task, row, 1) {
             Ok(item) if seen.insert(item.identity.clone()) => found.readable.push(seq),
             Ok(_) | Err(_) => found.unreadable.push(seq),
         }
-    }
+        Ok(())
+    })?;
     Ok(found)
 }
 
@@ -158,7 +154,7 @@ fn write_off_items(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
     let there = |table: &str| {
         format!("(SELECT tenant, count(*) AS n FROM {table} WHERE task = ?1 GROUP BY tenant)")
     };
-    let mut statement = tx.conn.prepare(&format!(
+    let sql = format!(
         "SELECT c.tenant, c.log, c.timers, c.retries, coalesce(l.n, 0), coalesce(t.n, 0),
            coalesce(r.n, 0)
          FROM besom_counter c LEFT JOIN {} l ON l.tenant = c.tenant
@@ -167,13 +163,14 @@ fn write_off_items(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
         there("besom_log"),
         there("besom_timer"),
         there("besom_retry")
-    ))?;
+    );
     let waiting = |r: &Row<'_>, at: usize| -> rusqlite::Result<WaitingCounts> {
         Ok(WaitingCounts { log: r.get(at)?, timers: r.get(at + 1)?, retries: r.get(at + 2)? })
     };
-    let facts: Vec<(TenantCell, WaitingCounts, WaitingCounts)> = statement
-        .query_map([task], |r| Ok((r.get(0)?, waiting(r, 1)?, waiting(r, 4)?)))?
-        .collect::<rusqlite::Result<_>>()?;
+    let facts: Vec<(TenantCell, WaitingCounts, WaitingCounts)> =
+        tx.conn.all(&sql, [task], |r| {
+            waiting(r, 1).and_then(|counted| Ok((r.get(0)?, counted, waiting(r, 4)?)))
+        })?;
     let mut sum = 0;
     for (tenant, counted, there) in facts {
         let Some(delta) = write_off(counted, there) else { continue };
@@ -192,7 +189,7 @@ fn write_off_items(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
 
 /// Subtracts lost items from the runs that planned them, and ends runs that wait for nothing else.
 fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
-    let mut statement = tx.conn.prepare(
+    let facts: Vec<(u64, RunItems, RunItems)> = tx.conn.all(
         "SELECT r.id, r.open, r.items, coalesce(l.there, 0), coalesce(h.there, 0)
          FROM besom_run r
          LEFT JOIN (SELECT run, count(*) AS there FROM besom_log WHERE task = ?1 GROUP BY run) l
@@ -205,12 +202,12 @@ fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
            GROUP BY run) h ON h.run = r.id
          WHERE r.task = ?1
            AND (r.open <> coalesce(l.there, 0) OR r.items <> coalesce(h.there, 0))",
+        [task],
+        |r| -> rusqlite::Result<_> {
+            let counted = RunItems { log: r.get(1)?, all: r.get(2)? };
+            Ok((r.get(0)?, counted, RunItems { log: r.get(3)?, all: r.get(4)? }))
+        },
     )?;
-    let facts = statement.query_map([task], |r| {
-        let counted = RunItems { log: r.get(1)?, all: r.get(2)? };
-        Ok((r.get(0)?, counted, RunItems { log: r.get(3)?, all: r.get(4)? }))
-    })?;
-    let facts = facts.collect::<rusqlite::Result<Vec<(u64, RunItems, RunItems)>>>()?;
     for (run, counted, there) in facts {
         let Some(leaving) = write_off_run(counted, there) else { continue };
         tx.conn.execute(

@@ -1,12 +1,13 @@
 //! Skip scans: the tenants of a table without reading their rows.
 
 use besom_core::ids::Tenant;
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 
 use super::error::Job;
 use super::lookup::invalid;
 use super::mapping::{Mapping, Table, text};
 use super::plan::refuse_full_scan;
+use super::statements::Statements;
 use besom_ports::store::Range;
 use besom_tables::conditions::of_range;
 
@@ -57,10 +58,7 @@ pub(super) fn next_tenant(
     if after.is_some() {
         refuse_full_scan(conn, table, &sql, &params)?;
     }
-    let found: Option<String> = conn
-        .prepare_cached(&sql)?
-        .query_row(params_from_iter(params.iter()), |r| r.get(0))
-        .optional()?;
+    let found: Option<String> = conn.first(&sql, params_from_iter(params.iter()), |r| r.get(0))?;
     Ok(found.map(Tenant::from))
 }
 
@@ -72,5 +70,5 @@ fn has_row(conn: &Connection, table: &Table, range: &Range, tenant: &Tenant) -> 
     table.push_terms(of_range(range, index), &mut sql, &mut params).map_err(invalid)?;
     sql.push_str(" LIMIT 1");
     refuse_full_scan(conn, table, &sql, &params)?;
-    Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+    Ok(conn.exists(&sql, params_from_iter(params.iter()))?)
 }

@@ -3,11 +3,12 @@
 use besom_core::ids::{CommitId, FencingToken, Incarnation, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Source};
 use besom_core::time::Time;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::error::Job;
 use super::items::{self, Progress};
 use super::leadership::check_fence;
+use super::statements::Statements;
 use super::values::tenant_cell;
 use super::writer::Tx;
 use besom_ports::store::{Error, Stream, Waiting, gap};
@@ -20,22 +21,22 @@ fn listed(partitions: Option<&[Partition]>) -> Option<String> {
 
 /// Streams with unacknowledged items.
 pub(super) fn backlog(conn: &Connection, partitions: Option<&[Partition]>) -> Job<Vec<Stream>> {
-    let mut statement = conn.prepare_cached(
+    conn.all(
         "SELECT t.name, s.part, s.acked, s.tail FROM besom_stream s
          JOIN besom_task t ON t.id = s.task
          WHERE s.tail > s.acked
            AND (?1 IS NULL OR s.part IN (SELECT value FROM json_each(?1)))
          ORDER BY t.name, s.part",
-    )?;
-    let rows = statement.query_map([listed(partitions)], |r| {
-        Ok(Stream {
-            task: r.get::<_, String>(0)?.into(),
-            partition: Partition(r.get(1)?),
-            acked: Seq(r.get(2)?),
-            tail: Seq(r.get(3)?),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        [listed(partitions)],
+        |r| {
+            Ok(Stream {
+                task: r.get::<_, String>(0)?.into(),
+                partition: Partition(r.get(1)?),
+                acked: Seq(r.get(2)?),
+                tail: Seq(r.get(3)?),
+            })
+        },
+    )
 }
 
 /// The items of a stream after `acked`, in order and without gaps.
@@ -72,11 +73,10 @@ pub(super) fn read_log(
         expected += 1;
     }
     if items.is_empty() {
-        let ends_short = conn
-            .prepare_cached(
-                "SELECT 1 FROM besom_stream WHERE task = ?1 AND part = ?2 AND acked = ?3 AND tail > ?3",
-            )?
-            .exists(params![id, partition.0, acked.0])?;
+        let ends_short = conn.exists(
+            "SELECT 1 FROM besom_stream WHERE task = ?1 AND part = ?2 AND acked = ?3 AND tail > ?3",
+            params![id, partition.0, acked.0],
+        )?;
         if ends_short {
             return Err(gap(task, partition, expected).into());
         }
@@ -150,45 +150,39 @@ fn by_time(
 
 /// All task names with their numbers.
 pub(super) fn tasks(conn: &Connection) -> Job<Vec<(i64, TaskName)>> {
-    let mut statement = conn.prepare_cached("SELECT id, name FROM besom_task ORDER BY name")?;
-    let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get::<_, String>(1)?.into())))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    conn.all("SELECT id, name FROM besom_task ORDER BY name", [], |r| {
+        Ok((r.get(0)?, r.get::<_, String>(1)?.into()))
+    })
 }
 
 /// The number of a task's name, if it has one.
 pub(super) fn task_id(conn: &Connection, task: &TaskName) -> Job<Option<i64>> {
-    Ok(conn
-        .prepare_cached("SELECT id FROM besom_task WHERE name = ?1")?
-        .query_row([task.as_str()], |r| r.get(0))
-        .optional()?)
+    Ok(conn.first("SELECT id FROM besom_task WHERE name = ?1", [task.as_str()], |r| r.get(0))?)
 }
 
 // ---------------------------------------------------------------------------- in flight
 
 /// Records a batch as begun; `begun` is its packed record.
 pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &Incarnation, begun: &[u8]) -> Job<()> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_inflight VALUES (?1, ?2, ?3)
-             ON CONFLICT (commit_id) DO UPDATE SET node = excluded.node, items = excluded.items",
-        )?
-        .execute(params![id.0.to_be_bytes(), node.as_str(), begun])?;
+    tx.conn.run(
+        "INSERT INTO besom_inflight VALUES (?1, ?2, ?3)
+         ON CONFLICT (commit_id) DO UPDATE SET node = excluded.node, items = excluded.items",
+        params![id.0.to_be_bytes(), node.as_str(), begun],
+    )?;
     Ok(())
 }
 
 /// Removes the record of a begun batch.
 pub(super) fn abandon(tx: &mut Tx<'_>, id: CommitId) -> Job<()> {
-    tx.conn
-        .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
-        .execute([id.0.to_be_bytes()])?;
+    tx.conn.run("DELETE FROM besom_inflight WHERE commit_id = ?1", [id.0.to_be_bytes()])?;
     Ok(())
 }
 
 /// The nodes with begun batches.
 pub(super) fn begun_by(conn: &Connection) -> Job<Vec<Incarnation>> {
-    let mut statement = conn.prepare_cached("SELECT DISTINCT node FROM besom_inflight")?;
-    let nodes = statement.query_map([], |r| Ok(Incarnation::from(r.get::<_, String>(0)?)))?;
-    Ok(nodes.collect::<Result<_, _>>()?)
+    conn.all("SELECT DISTINCT node FROM besom_inflight", [], |r| {
+        Ok(Incarnation::from(r.get::<_, String>(0)?))
+    })
 }
 
 /// Counts a death for every item that a dead incarnation had begun and that is still waiting in its
@@ -199,17 +193,14 @@ pub(super) fn bury(
     gone: &[Incarnation],
 ) -> Job<Vec<Identity>> {
     check_fence(tx, fence)?;
-    let mut dead = Vec::new();
-    {
-        let mut statement = tx.conn.prepare("SELECT commit_id, node, items FROM besom_inflight")?;
-        let mut rows = statement.query([])?;
-        while let Some(r) = rows.next()? {
-            let node: String = r.get(1)?;
-            if gone.iter().any(|n| n.as_str() == node) {
-                dead.push((r.get::<_, Vec<u8>>(0)?, r.get::<_, Vec<u8>>(2)?));
-            }
+    let mut dead: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    tx.conn.each("SELECT commit_id, node, items FROM besom_inflight", [], |r| -> Job<()> {
+        let node: String = r.get(1)?;
+        if gone.iter().any(|n| n.as_str() == node) {
+            dead.push((r.get(0)?, r.get(2)?));
         }
-    }
+        Ok(())
+    })?;
     let mut counted = Vec::new();
     for (id, items) in dead {
         // An unreadable record counts no death.
@@ -248,18 +239,17 @@ fn count_death(
         Source::Unqueued(_) => return Ok(false),
     };
     let tenant = tenant_cell(identity.tenant.as_ref());
-    let packed: Option<Option<Vec<u8>>> = tx
-        .conn
-        .prepare_cached(&format!(
-            "SELECT progress FROM {table} WHERE {place} AND tenant = ?4 AND key = ?5"
-        ))?
-        .query_row(params![task, numbers[0], numbers[1], tenant, identity.key], |r| r.get(0))
-        .optional()?;
+    let packed: Option<Option<Vec<u8>>> = tx.conn.first(
+        &format!("SELECT progress FROM {table} WHERE {place} AND tenant = ?4 AND key = ?5"),
+        params![task, numbers[0], numbers[1], tenant, identity.key],
+        |r| r.get(0),
+    )?;
     let Some(packed) = packed else { return Ok(false) };
     let mut progress = Progress::unpack(packed.as_deref());
     progress.deaths += 1;
-    tx.conn
-        .prepare_cached(&format!("UPDATE {table} SET progress = ?4 WHERE {place}"))?
-        .execute(params![task, numbers[0], numbers[1], progress.pack()?])?;
+    tx.conn.run(
+        &format!("UPDATE {table} SET progress = ?4 WHERE {place}"),
+        params![task, numbers[0], numbers[1], progress.pack()?],
+    )?;
     Ok(true)
 }
