@@ -77,6 +77,7 @@ use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::proposal::{Change, Restore};
 use besom_core::time::Time;
 use besom_snapshot::DeadGroup;
+use rusqlite::Connection;
 
 pub use self::clock::{TimeSource, wall_clock};
 pub use self::fault::{Fault, Faults};
@@ -85,7 +86,7 @@ pub use self::shape::describe;
 
 use self::clock::Clock;
 use self::damage::{Damage, Watched};
-use self::error::Failure;
+use self::error::{Failure, Job};
 use self::guards::Observation;
 use self::mapping::Mapping;
 use self::place::{Gone, Loss, Place};
@@ -128,6 +129,22 @@ pub struct SqliteStore {
 impl SqliteStore {
     fn mapping(&self) -> Arc<Mapping> {
         Arc::clone(&self.mapping.read().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Runs a job in one read transaction.
+    async fn look<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        self.inspection.read(job).await
+    }
+
+    /// Runs a job of normal priority in one write transaction.
+    async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.run(Priority::Normal, job).await
     }
 
     fn observation(&self) -> Observation {
@@ -255,7 +272,7 @@ impl Store for SqliteStore {
 
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
         let collections = collections.clone();
-        self.inspection.read(move |conn| check::check(conn, &collections)).await
+        self.look(move |conn| check::check(conn, &collections)).await
     }
 
     async fn check_granted(
@@ -264,7 +281,7 @@ impl Store for SqliteStore {
         granted: &BTreeMap<String, Operations>,
     ) -> Result<Vec<MappingFault>> {
         let (collections, granted) = (collections.clone(), granted.clone());
-        self.inspection.read(move |conn| check::check_granted(conn, &collections, &granted)).await
+        self.look(move |conn| check::check_granted(conn, &collections, &granted)).await
     }
 
     async fn check_moves(
@@ -273,7 +290,7 @@ impl Store for SqliteStore {
         moves: &[(String, String)],
     ) -> Result<Vec<MappingFault>> {
         let (collections, moves) = (collections.clone(), moves.to_vec());
-        self.inspection.read(move |conn| check::check_moves(conn, &collections, &moves)).await
+        self.look(move |conn| check::check_moves(conn, &collections, &moves)).await
     }
 
     async fn raise_fence(
@@ -295,15 +312,15 @@ impl Store for SqliteStore {
     }
 
     async fn fence(&self) -> Result<Option<Fence>> {
-        self.inspection.read(leadership::fence).await
+        self.look(leadership::fence).await
     }
 
     async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
-        self.inspection.read(move |conn| leadership::terms(conn, limit)).await
+        self.look(move |conn| leadership::terms(conn, limit)).await
     }
 
     async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
-        self.inspection.read(leadership::partition_table).await
+        self.look(leadership::partition_table).await
     }
 
     async fn claim_partitions(
@@ -326,11 +343,11 @@ impl Store for SqliteStore {
     }
 
     async fn task_states(&self) -> Result<Vec<TaskState>> {
-        self.inspection.read(runs::task_states).await
+        self.look(runs::task_states).await
     }
 
     async fn active_runs(&self) -> Result<Vec<Run>> {
-        self.inspection.read(runs::active_runs).await
+        self.look(runs::active_runs).await
     }
 
     async fn decide_slots(
@@ -339,12 +356,12 @@ impl Store for SqliteStore {
         decision: &SlotDecision,
     ) -> Result<Vec<RunId>> {
         let (fence, decision) = (fence.clone(), decision.clone());
-        self.writer.run(Priority::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
+        self.write(move |tx| runs::decide_slots(tx, &fence, &decision)).await
     }
 
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
         let (task, tenant) = (task.clone(), tenant.cloned());
-        self.inspection.read(move |conn| planning::cursor(conn, &task, tenant.as_ref())).await
+        self.look(move |conn| planning::cursor(conn, &task, tenant.as_ref())).await
     }
 
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
@@ -358,63 +375,59 @@ impl Store for SqliteStore {
 
     async fn blocked(&self, task: &TaskName, candidates: &[Candidate]) -> Result<Vec<bool>> {
         let (task, candidates) = (task.clone(), candidates.to_vec());
-        self.inspection.read(move |conn| planning::blocked(conn, &task, &candidates)).await
+        self.look(move |conn| planning::blocked(conn, &task, &candidates)).await
     }
 
     async fn end_scan(&self, fence: &FencingToken, end: &EndOfScan) -> Result<bool> {
         let (fence, end) = (fence.clone(), end.clone());
-        self.writer.run(Priority::Normal, move |tx| runs::end_scan(tx, &fence, &end)).await
+        self.write(move |tx| runs::end_scan(tx, &fence, &end)).await
     }
 
     async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {
         let (fence, review) = (fence.clone(), review.clone());
-        self.writer.run(Priority::Normal, move |tx| reviews::open(tx, &fence, &review)).await
+        self.write(move |tx| reviews::open(tx, &fence, &review)).await
     }
 
     async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>> {
         let query = query.clone();
-        self.inspection.read(move |conn| reviews::list(conn, &query)).await
+        self.look(move |conn| reviews::list(conn, &query)).await
     }
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
         let (command, by, reason) = (command.clone(), by.to_owned(), reason.to_owned());
-        self.writer
-            .run(Priority::Normal, move |tx| commands::submit(tx, &command, &by, &reason))
-            .await
+        self.write(move |tx| commands::submit(tx, &command, &by, &reason)).await
     }
 
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
-        self.inspection.read(move |conn| commands::pending(conn, limit)).await
+        self.look(move |conn| commands::pending(conn, limit)).await
     }
 
     async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
-        self.inspection.read(move |conn| commands::newest(conn, before, limit)).await
+        self.look(move |conn| commands::newest(conn, before, limit)).await
     }
 
     async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
-        self.inspection.read(move |conn| commands::command(conn, id)).await
+        self.look(move |conn| commands::command(conn, id)).await
     }
 
     async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64> {
         let (mapping, collection) = (self.mapping(), collection.to_owned());
-        self.inspection
-            .read(move |conn| brakes::estimate(conn, &mapping, &collection, count_max))
-            .await
+        self.look(move |conn| brakes::estimate(conn, &mapping, &collection, count_max)).await
     }
 
     async fn is_order_free(&self, collection: &str) -> Result<bool> {
         let (mapping, collection) = (self.mapping(), collection.to_owned());
-        self.inspection.read(move |conn| restore::is_order_free(conn, &mapping, &collection)).await
+        self.look(move |conn| restore::is_order_free(conn, &mapping, &collection)).await
     }
 
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
         let (fence, brakes) = (fence.clone(), brakes.to_vec());
-        self.writer.run(Priority::Normal, move |tx| brakes::set(tx, &fence, &brakes)).await
+        self.write(move |tx| brakes::set(tx, &fence, &brakes)).await
     }
 
     async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
         let task = task.clone();
-        self.inspection.read(move |conn| brakes::of_task(conn, &task, limit)).await
+        self.look(move |conn| brakes::of_task(conn, &task, limit)).await
     }
 
     async fn apply_command(
@@ -427,21 +440,17 @@ impl Store for SqliteStore {
     ) -> Result<Applied> {
         let (fence, command) = (fence.clone(), command.clone());
         let (effect, result) = (effect.clone(), result.to_owned());
-        self.writer
-            .run(Priority::Normal, move |tx| {
-                commands::apply(tx, &fence, &command, &effect, &result, letters)
-            })
-            .await
+        self.write(move |tx| commands::apply(tx, &fence, &command, &effect, &result, letters)).await
     }
 
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
-        self.inspection.read(move |conn| waiting::backlog(conn, partitions.as_deref())).await
+        self.look(move |conn| waiting::backlog(conn, partitions.as_deref())).await
     }
 
     async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
         let task = task.cloned();
-        self.inspection.read(move |conn| streams::rows(conn, task.as_ref())).await
+        self.look(move |conn| streams::rows(conn, task.as_ref())).await
     }
 
     async fn read_log(
@@ -453,8 +462,7 @@ impl Store for SqliteStore {
         bytes_max: usize,
     ) -> Result<Vec<Waiting>> {
         let task = task.clone();
-        self.inspection
-            .read(move |conn| waiting::read_log(conn, &task, partition, acked, limit, bytes_max))
+        self.look(move |conn| waiting::read_log(conn, &task, partition, acked, limit, bytes_max))
             .await
     }
 
@@ -467,19 +475,18 @@ impl Store for SqliteStore {
         bytes_max: usize,
     ) -> Result<LogRead> {
         let (task, streams) = (task.clone(), streams.to_vec());
-        self.inspection
-            .read(move |conn| {
-                let mut room = LogRoom::new(each, limit, bytes_max);
-                for (partition, acked) in streams {
-                    let Some((items, bytes)) = room.left() else { break };
-                    let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
-                    if !room.take(partition, read)? {
-                        break;
-                    }
+        self.look(move |conn| {
+            let mut room = LogRoom::new(each, limit, bytes_max);
+            for (partition, acked) in streams {
+                let Some((items, bytes)) = room.left() else { break };
+                let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
+                if !room.take(partition, read)? {
+                    break;
                 }
-                Ok(room.read)
-            })
-            .await
+            }
+            Ok(room.read)
+        })
+        .await
     }
 
     async fn read_timers(
@@ -491,11 +498,10 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Waiting>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
         let tasks = tasks.map(<[TaskName]>::to_vec);
-        self.inspection
-            .read(move |conn| {
-                waiting::read_timers(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
-            })
-            .await
+        self.look(move |conn| {
+            waiting::read_timers(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+        })
+        .await
     }
 
     async fn read_retries(
@@ -507,11 +513,10 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Waiting>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
         let tasks = tasks.map(<[TaskName]>::to_vec);
-        self.inspection
-            .read(move |conn| {
-                waiting::read_retries(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
-            })
-            .await
+        self.look(move |conn| {
+            waiting::read_retries(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+        })
+        .await
     }
 
     async fn take_rows(
@@ -521,7 +526,7 @@ impl Store for SqliteStore {
         per_second: NonZeroU32,
     ) -> Result<Allowance> {
         let task = task.clone();
-        self.writer.run(Priority::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
+        self.write(move |tx| budget::take(tx, &task, rows, per_second)).await
     }
 
     async fn strain(&self, _: &[String]) -> Result<Strain> {
@@ -547,12 +552,12 @@ impl Store for SqliteStore {
     }
 
     async fn begun_by(&self) -> Result<Vec<Incarnation>> {
-        self.inspection.read(waiting::begun_by).await
+        self.look(waiting::begun_by).await
     }
 
     async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
         let (fence, dead) = (fence.clone(), dead.to_vec());
-        self.writer.run(Priority::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
+        self.write(move |tx| waiting::bury(tx, &fence, &dead)).await
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
@@ -584,7 +589,7 @@ impl Store for SqliteStore {
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
-        self.writer.run(Priority::Normal, move |tx| commit::find(tx, id)).await
+        self.write(move |tx| commit::find(tx, id)).await
     }
 
     async fn claim_messages(
@@ -595,7 +600,7 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Claimed>> {
         let (asked, now) = (claim.clone(), self.clock.now());
         let any = move |conn: &_| outbox::any(conn, &asked, now);
-        if ended.is_empty() && !self.inspection.read(any).await? {
+        if ended.is_empty() && !self.look(any).await? {
             return Ok(Vec::new());
         }
         let mut ended = ended.to_vec();
@@ -619,7 +624,7 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Claimed>> {
         let (topic, known, held) = (topic.to_owned(), known.to_vec(), held.to_vec());
         let read = move |conn: &_| outbox::read(conn, &topic, &known, &held, limit, bytes);
-        let (read, unreadable) = self.inspection.read(read).await?;
+        let (read, unreadable) = self.look(read).await?;
         if !unreadable.is_empty() {
             let all = move |tx: &mut Tx<'_>| {
                 unreadable.iter().try_for_each(|message| outbox::give_up_unread(tx, message))
@@ -653,17 +658,17 @@ impl Store for SqliteStore {
     ) -> Result<Pending> {
         let (task, topic) = (task.cloned(), topic.to_owned());
         let count = move |conn: &_| outbox::pending(conn, task.as_ref(), &topic, limit);
-        self.inspection.read(count).await
+        self.look(count).await
     }
 
     async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>> {
         let offered = offered.to_vec();
-        self.writer.run(Priority::Normal, move |tx| feed::enter(tx, &offered)).await
+        self.write(move |tx| feed::enter(tx, &offered)).await
     }
 
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
         let (topic, tenant, key) = (topic.to_owned(), tenant.cloned(), key.to_owned());
-        self.inspection.read(move |conn| feed::last(conn, &topic, tenant.as_ref(), &key)).await
+        self.look(move |conn| feed::last(conn, &topic, tenant.as_ref(), &key)).await
     }
 
     fn written_at(&self) -> Option<SystemTime> {
@@ -672,7 +677,7 @@ impl Store for SqliteStore {
 
     async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics> {
         let known = known.to_vec();
-        self.inspection.read(move |conn| feed::topics(conn, &known, others_max)).await
+        self.look(move |conn| feed::topics(conn, &known, others_max)).await
     }
 
     async fn collect_messages(
@@ -689,12 +694,12 @@ impl Store for SqliteStore {
     }
 
     async fn outbox_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<OutboxTopic>> {
-        self.inspection.read(move |conn| outbox::topics(conn, topics_max, count_max)).await
+        self.look(move |conn| outbox::topics(conn, topics_max, count_max)).await
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
         let query = query.clone();
-        self.inspection.read(move |conn| outbox::messages(conn, &query)).await
+        self.look(move |conn| outbox::messages(conn, &query)).await
     }
 
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
@@ -703,21 +708,21 @@ impl Store for SqliteStore {
 
     async fn depths(&self) -> Result<Vec<Depth>> {
         let now = self.clock.now();
-        self.inspection.read(move |conn| inspection::depths(conn, now)).await
+        self.look(move |conn| inspection::depths(conn, now)).await
     }
 
     async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
         let task = task.cloned();
-        self.inspection.read(move |conn| runs::runs(conn, task.as_ref(), limit)).await
+        self.look(move |conn| runs::runs(conn, task.as_ref(), limit)).await
     }
 
     async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
         let task = task.clone();
-        self.inspection.read(move |conn| runs::last_scanned(conn, &task)).await
+        self.look(move |conn| runs::last_scanned(conn, &task)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<Run>> {
-        self.inspection.read(move |conn| runs::run(conn, id)).await
+        self.look(move |conn| runs::run(conn, id)).await
     }
 
     async fn slots(
@@ -728,7 +733,7 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<Vec<SlotRecord>> {
         let task = task.clone();
-        self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
+        self.look(move |conn| runs::slots(conn, &task, from, to, limit)).await
     }
 
     async fn dead_letters(
@@ -739,26 +744,25 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
         let selector = selector.clone();
-        self.inspection
-            .read(move |conn| commands::dead_letters(conn, &selector, letters, before, Some(limit)))
+        self.look(move |conn| commands::dead_letters(conn, &selector, letters, before, Some(limit)))
             .await
     }
 
     async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
-        self.inspection.read(move |conn| commands::dead_groups(conn, limit)).await
+        self.look(move |conn| commands::dead_groups(conn, limit)).await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
         let query = query.clone();
-        self.inspection.read(move |conn| inspection::history(conn, &query)).await
+        self.look(move |conn| inspection::history(conn, &query)).await
     }
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
-        self.inspection.read(move |conn| inspection::before_images(conn, history)).await
+        self.look(move |conn| inspection::before_images(conn, history)).await
     }
 
     async fn kept(&self, history: u64) -> Result<Option<KeptItem>> {
-        self.inspection.read(move |conn| restore::kept(conn, history)).await
+        self.look(move |conn| restore::kept(conn, history)).await
     }
 
     async fn rehearse(&self, tenant: Option<&Tenant>, restore: &Restore) -> Result<Restored> {
@@ -778,11 +782,11 @@ impl Store for SqliteStore {
     }
 
     async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
-        self.inspection.read(move |conn| lines::lines(conn, run, after, limit)).await
+        self.look(move |conn| lines::lines(conn, run, after, limit)).await
     }
 
     async fn audit(&self) -> Result<Audit> {
-        self.inspection.read(audit::audit).await
+        self.look(audit::audit).await
     }
 
     async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
@@ -791,7 +795,7 @@ impl Store for SqliteStore {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>> {
-        self.inspection.read(inspection::nodes).await
+        self.look(inspection::nodes).await
     }
 
     async fn forget_node(&self, node: &Incarnation) -> Result<()> {
