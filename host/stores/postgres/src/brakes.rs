@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::leadership::{check_fence, hold_fence};
 use super::mapping::Mapping;
-use super::session::{Pipeline, Session, Tx, only, params};
+use super::session::{Pipeline, Session, Tx, params};
 use besom_ports::store::{BRAKES_RESUMED, Brakes, Result};
 
 /// What the planner knows of the rows of a table, or of all its partitions. A table that was never
@@ -28,13 +28,13 @@ pub(super) async fn estimate(
     count_max: u64,
 ) -> Job<u64> {
     let table = mapping.table(collection).map_err(invalid)?;
-    let known: i64 = only(&session.query(ESTIMATE, params![table.name.clone()]).await?)?;
+    let known: i64 = session.one(ESTIMATE, params![table.name.clone()]).await?;
     if known > 0 {
         return Ok(known as u64);
     }
     let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT $1) found", table.name);
     let count_max = i64::try_from(count_max).unwrap_or(i64::MAX);
-    Ok(only::<i64>(&session.query(&sql, params![count_max]).await?)? as u64)
+    Ok(session.one::<i64>(&sql, params![count_max]).await? as u64)
 }
 
 /// Sets brakes that are not set yet.
@@ -74,15 +74,10 @@ async fn insert(tx: &Tx, brakes: &[Brake]) -> Job<()> {
 
 /// The brakes of a task's runs, newest first.
 pub(super) async fn of_task(session: &Session, task: &TaskName, limit: u32) -> Job<Vec<Brake>> {
-    let rows = session
-        .query(
-            "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
-             JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
-             WHERE t.name = $1 ORDER BY r.id DESC, b.what LIMIT $2",
-            params![task.as_str().to_owned(), i64::from(limit)],
-        )
-        .await?;
-    rows.iter().map(read).collect()
+    let sql = "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
+        JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
+        WHERE t.name = $1 ORDER BY r.id DESC, b.what LIMIT $2";
+    session.all(sql, params![task.as_str().to_owned(), i64::from(limit)], read).await
 }
 
 fn read(row: &Row) -> Job<Brake> {
@@ -130,25 +125,19 @@ pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) 
 
 /// Sets the brakes of a task's newest unfinished runs anew.
 pub(super) async fn resume(tx: &Tx, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    let rows = tx
-        .session
-        .query(
-            "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
-             JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
-             WHERE t.name = $1 AND (r.ended_at IS NULL OR r.planned >
-               coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0))
-             ORDER BY r.id DESC, b.what LIMIT $2",
-            params![task.as_str().to_owned(), i64::from(BRAKES_RESUMED)],
-        )
-        .await?;
-    renew(tx, rows.iter().map(read).collect::<Job<_>>()?, brakes).await
+    let sql = "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
+        JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
+        WHERE t.name = $1 AND (r.ended_at IS NULL OR r.planned >
+          coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0))
+        ORDER BY r.id DESC, b.what LIMIT $2";
+    let asked = params![task.as_str().to_owned(), i64::from(BRAKES_RESUMED)];
+    renew(tx, tx.all(sql, asked, read).await?, brakes).await
 }
 
 /// Sets the brakes of a run anew.
 pub(super) async fn approve(tx: &Tx, run: RunId, brakes: &Brakes) -> Job<()> {
     let of_run = "SELECT run, what, used, allowed, estimate FROM @.brake WHERE run = $1";
-    let rows = tx.session.query(of_run, params![run.0 as i64]).await?;
-    renew(tx, rows.iter().map(read).collect::<Job<_>>()?, brakes).await
+    renew(tx, tx.all(of_run, params![run.0 as i64], read).await?, brakes).await
 }
 
 async fn renew(tx: &Tx, found: Vec<Brake>, brakes: &Brakes) -> Job<()> {

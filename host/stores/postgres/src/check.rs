@@ -10,7 +10,7 @@ use super::catalog::{ColumnFound, TableFound};
 use super::error::{Job, invalid};
 use super::mapping::{DIALECT, Mapping, PARTITIONED, Table, quote};
 use super::range::fault_of_next_page;
-use super::session::{Pipeline, Session, params};
+use super::session::{Pipeline, Session, cell, params};
 use super::snapshot::View;
 use super::spelling;
 use super::together::misfit;
@@ -45,8 +45,8 @@ pub(super) async fn check_granted(
         let Some(collection) = collections.get(name) else { continue };
         let mapped = mapping.table(name).map_err(invalid)?;
         let Some(table) = &mapped.found else { continue };
-        let rows = session
-            .query(
+        let row = session
+            .row(
                 "SELECT current_user::text, has_any_column_privilege($1::oid, 'INSERT'),
                         has_any_column_privilege($1::oid, 'UPDATE'),
                         has_table_privilege($1::oid, 'DELETE'),
@@ -58,9 +58,7 @@ pub(super) async fn check_granted(
                         row_security_active($1::oid), $1::oid::regclass::text",
                 params![table.oid],
             )
-            .await?;
-        let row = rows
-            .first()
+            .await?
             .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
         let role = quote(&row.try_get::<_, String>(0)?);
         let wanted = [
@@ -145,10 +143,10 @@ async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
                FROM pg_constraint f
                WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd') AND f.conparentid = 0
                ORDER BY 1, f.conname";
-    let reaction = |row: Row| {
+    let reaction = |row: &Row| {
         Ok(Reaction { of: row.try_get(0)?, to: row.try_get(1)?, deletes: row.try_get(2)? })
     };
-    session.query(sql, params![]).await?.into_iter().map(reaction).collect()
+    session.all(sql, params![], reaction).await
 }
 
 /// All foreign keys that keep the rows that they refer to, as pairs of tables; those of partitions are their
@@ -160,10 +158,10 @@ async fn keepers(session: &Session) -> Job<Vec<Keeper>> {
                FROM pg_constraint f
                WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0
                  AND f.conrelid <> f.confrelid";
-    let keeper = |row: Row| {
+    let keeper = |row: &Row| {
         Ok(Keeper { of: row.try_get(0)?, to: row.try_get(1)?, columns: row.try_get(2)? })
     };
-    session.query(sql, params![]).await?.into_iter().map(keeper).collect()
+    session.all(sql, params![], keeper).await
 }
 
 /// The triggers and rules that run when one of these operations is performed on a table.
@@ -177,8 +175,7 @@ pub(super) async fn triggers(session: &Session, table: u32, may: Operations) -> 
                WHERE r.ev_class = $1::oid AND r.ev_enabled IN ('O', 'A')
                  AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
                ORDER BY 1";
-    let rows = session.query(sql, params![table, may.insert, may.update, may.delete]).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    session.all(sql, params![table, may.insert, may.update, may.delete], cell).await
 }
 
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
@@ -251,8 +248,7 @@ async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
     let sql = "SELECT n.nspname IN ('pg_catalog', 'information_schema')
                  OR '\"' || replace(n.nspname, '\"', '\"\"') || '\".' = '@.'
                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid";
-    let row = session.row(sql, params![table]).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
+    Ok(session.maybe(sql, params![table], cell).await?.unwrap_or(false))
 }
 
 /// Whether a guard on absence locks the rows of this collection.
@@ -270,32 +266,23 @@ struct Privileges {
 
 impl Privileges {
     async fn of(session: &Session, table: u32) -> Job<Privileges> {
-        let rows = session
-            .query(
-                "SELECT current_user::text, has_any_column_privilege($1::oid, 'SELECT'),
-                        has_any_column_privilege($1::oid, 'UPDATE')",
-                params![table],
-            )
-            .await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
-        Ok(Privileges { role: row.try_get(0)?, select: row.try_get(1)?, update: row.try_get(2)? })
+        let sql = "SELECT current_user::text, has_any_column_privilege($1::oid, 'SELECT'),
+                     has_any_column_privilege($1::oid, 'UPDATE')";
+        let found = session.maybe(sql, params![table], |row| {
+            let (role, select) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Privileges { role, select, update: row.try_get(2)? })
+        });
+        found.await?.ok_or_else(|| invalid("the database returned no answer about privileges"))
     }
 }
 
 /// The tables that can be named, for suggestions.
 pub(super) async fn known_tables(session: &Session) -> Job<Vec<String>> {
-    let rows = session
-        .query(
-            "SELECT c.relname::text FROM pg_class c
-             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_table_is_visible(c.oid)
-               AND c.relnamespace NOT IN ('pg_catalog'::regnamespace,
-                                          'information_schema'::regnamespace)",
-            params![],
-        )
-        .await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    let sql = "SELECT c.relname::text FROM pg_class c
+               WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_table_is_visible(c.oid)
+                 AND c.relnamespace NOT IN ('pg_catalog'::regnamespace,
+                                            'information_schema'::regnamespace)";
+    session.all(sql, params![], cell).await
 }
 
 /// The tenant column and every mapped column exist and fit their kinds.
@@ -327,7 +314,7 @@ async fn other_zone(session: &Session) -> Job<Option<String>> {
     let sql = "SELECT s.reset_val FROM pg_settings s WHERE s.name = 'TimeZone'
                  AND EXISTS (SELECT FROM unnest(ARRAY[timestamp '2026-01-01', '2026-07-01']) t
                              WHERE t AT TIME ZONE s.reset_val <> t AT TIME ZONE 'UTC')";
-    Ok(session.row(sql, params![]).await?.map(|row| row.try_get(0)).transpose()?)
+    session.maybe(sql, params![], cell).await
 }
 
 fn without_zone(table: &str, column: &str, zone: &str) -> String {

@@ -24,7 +24,7 @@ use super::outbox;
 use super::purge;
 use super::reviews;
 use super::runs::{close_scan, json, named, parse, write_decision};
-use super::session::{Param, Pipeline, Session, Tx, only, params};
+use super::session::{Param, Pipeline, Session, Tx, cell, params};
 use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
@@ -56,8 +56,7 @@ pub(super) async fn submit(
         escaped(by).into_owned(),
         escaped(reason).into_owned()
     ];
-    let rows = session.query(&sql, values).await?;
-    Ok(only::<i64>(&rows)? as u64)
+    Ok(session.one::<i64>(&sql, values).await? as u64)
 }
 
 const COMMAND: &str =
@@ -66,7 +65,7 @@ const COMMAND: &str =
 /// Commands that no leader has applied yet, oldest first.
 pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
     let sql = format!("{COMMAND} WHERE applied_at IS NULL ORDER BY id LIMIT $1");
-    session.query(&sql, params![i64::from(limit)]).await?.iter().map(read).collect()
+    session.all(&sql, params![i64::from(limit)], read).await
 }
 
 /// Commands, newest first.
@@ -77,14 +76,14 @@ pub(super) async fn newest(
 ) -> Job<Vec<CommandRow>> {
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
     let sql = format!("{COMMAND} WHERE id < $1 ORDER BY id DESC LIMIT $2");
-    session.query(&sql, params![before, i64::from(limit)]).await?.iter().map(read).collect()
+    session.all(&sql, params![before, i64::from(limit)], read).await
 }
 
 /// One command.
 pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow>> {
     let id = i64::try_from(id).unwrap_or(i64::MAX);
-    let row = session.row(&format!("{COMMAND} WHERE id = $1"), params![id]).await?;
-    row.as_ref().map(read).transpose()
+    let sql = format!("{COMMAND} WHERE id = $1");
+    session.maybe(&sql, params![id], read).await
 }
 
 fn read(r: &Row) -> Job<CommandRow> {
@@ -273,8 +272,7 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
 /// Ends the scans of a task's active runs.
 async fn end_scans(tx: &Tx, task: i32, error: &str) -> Job<()> {
     let active = "SELECT id FROM @.run WHERE task = $1 AND ended_at IS NULL";
-    let rows = tx.query(active, params![task]).await?;
-    let runs = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Job<Vec<i64>>>()?;
+    let runs: Vec<i64> = tx.all(active, params![task], cell).await?;
     for run in &runs {
         close_scan(tx, RunId(*run as u64), Some(error)).await?;
     }
@@ -345,7 +343,7 @@ async fn discard_planned(
             let words = "a commit has taken some of the items in the meantime";
             return Err(Error::Busy(words.into()).into());
         }
-        let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+        let node: String = tx.one("SELECT node FROM @.fence", params![]).await?;
         let mut pipeline = Pipeline::default();
         ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
         session.run(pipeline).await?;
@@ -415,7 +413,7 @@ async fn discard_dead(
         for write in writes {
             ledger.push(write, Changed::default())?;
         }
-        let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+        let node: String = tx.one("SELECT node FROM @.fence", params![]).await?;
         let mut pipeline = Pipeline::default();
         write_runs(&tally, &mut pipeline);
         ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
@@ -440,7 +438,7 @@ async fn page(
     let newest = "SELECT coalesce(max(id), 0) FROM @.dead";
     let progress = match begun {
         Some(begun) => begun,
-        None => Progress::begin(only::<i64>(&tx.query(newest, params![]).await?)? as u64),
+        None => Progress::begin(tx.one::<i64>(newest, params![]).await? as u64),
     };
     let (matching, mut values) = matching(selector, progress.newest);
     let mut rest = String::new();
@@ -464,17 +462,16 @@ async fn page(
     let limit = limit.get();
     let sql = format!(
         "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
-             JOIN @.task t ON t.id = d.task WHERE {matching}{rest}
-             ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit} FOR UPDATE OF d",
+         JOIN @.task t ON t.id = d.task WHERE {matching}{rest}
+         ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit} FOR UPDATE OF d",
         items::COLUMNS
     );
-    let rows = tx.query(&sql, values).await?;
-    let found: Vec<(i32, DeadLetter)> = rows.iter().map(letter).collect::<Job<_>>()?;
+    let found: Vec<(i32, DeadLetter)> = tx.all(&sql, values, letter).await?;
     let mut matched = found.len() as u64;
     if progress.after.is_none() && matched >= u64::from(limit) {
         let (matching, values) = self::matching(selector, progress.newest);
         let sql = format!("SELECT count(*) FROM @.dead d WHERE {matching}");
-        matched = only::<i64>(&tx.query(&sql, values).await?)? as u64;
+        matched = tx.one::<i64>(&sql, values).await? as u64;
     }
     let numbered = |(no, letter): &(i32, DeadLetter)| (letter.item.identity.task.clone(), *no);
     let tasks = found.iter().map(numbered).collect();
@@ -522,20 +519,18 @@ pub(super) async fn dead_letters(
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
     let task = task.map(|task| task.as_str().to_owned());
     let error = error.map(|error| escaped(error).into_owned());
-    let rows = session
-        .query(
-            &format!(
-                "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d JOIN @.task t ON t.id = d.task
-                 WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
-                   AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
-                   AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
-                 ORDER BY d.id DESC LIMIT $4",
-                items::COLUMNS
-            ),
-            params![ids, task, error, limit.map(i64::from), letters == Letters::All, before],
-        )
-        .await?;
-    rows.iter().map(letter).collect()
+    let sql = format!(
+        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
+         JOIN @.task t ON t.id = d.task
+         WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
+           AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
+           AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
+         ORDER BY d.id DESC LIMIT $4",
+        items::COLUMNS
+    );
+    let limit = limit.map(i64::from);
+    let asked = params![ids, task, error, limit, letters == Letters::All, before];
+    session.all(&sql, asked, letter).await
 }
 
 fn letter(row: &Row) -> Job<(i32, DeadLetter)> {
@@ -549,17 +544,12 @@ fn letter(row: &Row) -> Job<(i32, DeadLetter)> {
 /// Open dead letters grouped by task and last error, ordered by their newest letter: a scan of an
 /// index, then one letter per group for its text.
 pub(super) async fn dead_groups(session: &Session, limit: u32) -> Job<Vec<DeadGroup>> {
-    let rows = session
-        .query(
-            "SELECT t.name, d.error, g.count, g.first, g.last FROM (
-               SELECT task, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
-               FROM @.dead WHERE resolved_at IS NULL GROUP BY task, error_hash
-               ORDER BY max(at) DESC, max(id) DESC LIMIT $1) g
-             JOIN @.dead d ON d.id = g.id JOIN @.task t ON t.id = g.task
-             ORDER BY g.last DESC, g.id DESC",
-            params![i64::from(limit)],
-        )
-        .await?;
+    let sql = "SELECT t.name, d.error, g.count, g.first, g.last FROM (
+          SELECT task, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
+          FROM @.dead WHERE resolved_at IS NULL GROUP BY task, error_hash
+          ORDER BY max(at) DESC, max(id) DESC LIMIT $1) g
+        JOIN @.dead d ON d.id = g.id JOIN @.task t ON t.id = g.task
+        ORDER BY g.last DESC, g.id DESC";
     let group = |r: &Row| -> Job<DeadGroup> {
         Ok(DeadGroup {
             task: r.try_get(0)?,
@@ -569,5 +559,5 @@ pub(super) async fn dead_groups(session: &Session, limit: u32) -> Job<Vec<DeadGr
             last: Time(r.try_get(4)?),
         })
     };
-    rows.iter().map(group).collect()
+    session.all(sql, params![i64::from(limit)], group).await
 }

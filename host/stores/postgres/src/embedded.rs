@@ -54,7 +54,7 @@ fn read_lease(row: &Row) -> Job<LeaseRow> {
 async fn locked(tx: &Tx) -> Job<Option<LeaseRow>> {
     // Only one candidate at a time, even while there is no row to lock.
     tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
-    tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()
+    tx.maybe(LEASE, params![], read_lease).await
 }
 
 async fn take(
@@ -67,8 +67,7 @@ async fn take(
     if held.as_ref() != seen {
         return Ok(None);
     }
-    let fence = tx.query("SELECT coalesce(max(term), 0)::int8 FROM @.fence", params![]).await?;
-    let fence: i64 = super::session::only(&fence)?;
+    let fence: i64 = tx.one("SELECT coalesce(max(term), 0)::int8 FROM @.fence", params![]).await?;
     let term = LeaseRow::next_term(seen, Term(fence as u64), at_least);
     tx.execute(
         "INSERT INTO @.lease (node, hostname, term, token_hash, elected_at, renewed_at, boot_id,
@@ -106,8 +105,7 @@ impl LeaseLedger for PostgresStore {
 
     async fn lease(&self) -> Result<Option<LeaseRow>> {
         let session = self.pools.take(Use::Lead).await?;
-        let row = session.row(LEASE, params![]).await?;
-        Ok(row.as_ref().map(read_lease).transpose()?)
+        Ok(session.maybe(LEASE, params![], read_lease).await?)
     }
 
     async fn take_lease(

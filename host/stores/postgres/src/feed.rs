@@ -12,7 +12,7 @@ use besom_core::ids::{FencingToken, Tenant};
 use super::clock::Clock;
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Pipeline, Session, Tx, cell, params};
 use super::text::{escaped, tenant_text};
 use besom_ports::store::{Entered, Error, FeedTopics, Offered, Result};
 
@@ -25,7 +25,7 @@ pub(super) async fn enter(
     clock: &Clock,
     offered: &[Offered],
 ) -> Result<Vec<Entered>> {
-    let (tx, _) = Tx::begin_with(session, clock, Pipeline::default()).await?;
+    let tx = Tx::begin(session, clock).await?;
     let done = entered(&tx, offered).await;
     tx.finish(done).await
 }
@@ -38,16 +38,14 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
         keys.push(escaped(&one.key));
     }
     let sequences: Vec<String> = tx
-        .query(
+        .all(
             "SELECT md5(u.tenant || E'\\x02' || u.topic || E'\\x02' || u.key)
              FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY
                u(tenant, topic, key, i) ORDER BY u.i",
             params![tenants.clone(), topics.clone(), keys.clone()],
+            cell,
         )
-        .await?
-        .iter()
-        .map(|row| row.try_get(0))
-        .collect::<Result<_, _>>()?;
+        .await?;
     let mut known = BTreeMap::new();
     for row in tx
         .query(
@@ -133,9 +131,7 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
         let sql = "SELECT payload = $3 FROM @.outbox WHERE sequence = $1 AND entered = $2";
         let asked =
             params![sequences[place].clone(), number as i64, offered[place].payload.clone()];
-        if let Some(row) = tx.query(sql, asked).await?.first()
-            && !row.try_get::<_, bool>(0)?
-        {
+        if tx.maybe(sql, asked, cell).await? == Some(false) {
             answers[place] = Entered::Differs;
         }
     }
@@ -151,10 +147,7 @@ pub(super) async fn last(
 ) -> Job<u64> {
     let sql = format!("SELECT entered FROM @.outbox_sequence WHERE sequence = {SEQUENCE}");
     let asked = params![tenant_text(tenant), escaped(topic), escaped(key)];
-    match session.row(&sql, asked).await? {
-        Some(row) => Ok(row.try_get::<_, i64>(0)? as u64),
-        None => Ok(0),
-    }
+    Ok(session.maybe::<i64>(&sql, asked, cell).await?.unwrap_or_default() as u64)
 }
 
 /// The topics of the rows; usually there are none.
@@ -165,15 +158,14 @@ pub(super) async fn topics(
 ) -> Job<FeedTopics> {
     let sql = "SELECT u.topic FROM unnest($1::text[]) WITH ORDINALITY u(topic, i)
         WHERE EXISTS (SELECT 1 FROM @.feed f WHERE f.topic = u.topic) ORDER BY u.i";
-    let rows = session.query(sql, params![names(known)]).await?;
-    let known_found = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let known_found = session.all(sql, params![names(known)], cell).await?;
     let mut found = FeedTopics { known: known_found, others: Vec::new() };
     let sql = "SELECT f.topic FROM @.feed f WHERE f.topic > $1 ORDER BY f.topic LIMIT 1";
     let mut last = String::new();
     while found.others.len() < others_max as usize
-        && let Some(row) = session.row(sql, params![last]).await?
+        && let Some(topic) = session.maybe(sql, params![last], cell).await?
     {
-        last = row.try_get(0)?;
+        last = topic;
         if !known.contains(&last) {
             found.others.push(last.clone());
         }

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::error::Job;
-use super::session::{Session, params};
+use super::session::{Session, cell, params};
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
 use super::whole::of_kept;
@@ -18,30 +18,25 @@ use besom_record::images::unpack;
 /// The waiting items per task. The numbers come from the counters, not from counting rows; the
 /// first entry of each stream is its oldest.
 pub(super) async fn depths(session: &Session, clock: &Clock) -> Job<Vec<Depth>> {
-    let rows = session
-        .query(
-            &format!(
-                "SELECT t.name, coalesce(b.log, 0), coalesce(b.timers, 0), coalesce(b.retries, 0),
-                   coalesce(b.dead - b.resolved, 0), coalesce(b.undo_bytes, 0),
-                   (SELECT min(i.run_at) FROM @.item i WHERE i.task = t.id AND i.place = 1),
-                   (SELECT min(i.run_at) FROM @.stream_head h
-                    JOIN @.stream_tail s ON s.task = h.task AND s.part = h.part AND s.tail > h.acked
-                    JOIN @.item i ON i.task = h.task AND i.part = h.part AND i.no = h.acked + 1
-                      AND i.place = 0
-                    WHERE h.task = t.id),
-                   {NOW}, coalesce(b.planned, 0), coalesce(b.rows, 0)
-                 FROM @.task t LEFT JOIN (
-                   SELECT task, sum(planned)::int8 AS planned, sum(log)::int8 AS log, sum(timers)::int8 AS timers,
-                     sum(retries)::int8 AS retries, sum(dead)::int8 AS dead,
-                     sum(resolved)::int8 AS resolved,
-                     sum(undo_bytes)::int8 AS undo_bytes, sum(rows)::int8 AS rows
-                   FROM @.books GROUP BY task) b ON b.task = t.id
-                 ORDER BY t.name"
-            ),
-            params![clock.given()],
-        )
-        .await?;
-    rows.iter().map(depth).collect()
+    let sql = format!(
+        "SELECT t.name, coalesce(b.log, 0), coalesce(b.timers, 0), coalesce(b.retries, 0),
+           coalesce(b.dead - b.resolved, 0), coalesce(b.undo_bytes, 0),
+           (SELECT min(i.run_at) FROM @.item i WHERE i.task = t.id AND i.place = 1),
+           (SELECT min(i.run_at) FROM @.stream_head h
+            JOIN @.stream_tail s ON s.task = h.task AND s.part = h.part AND s.tail > h.acked
+            JOIN @.item i ON i.task = h.task AND i.part = h.part AND i.no = h.acked + 1
+              AND i.place = 0
+            WHERE h.task = t.id),
+           {NOW}, coalesce(b.planned, 0), coalesce(b.rows, 0)
+         FROM @.task t LEFT JOIN (
+           SELECT task, sum(planned)::int8 AS planned, sum(log)::int8 AS log,
+             sum(timers)::int8 AS timers, sum(retries)::int8 AS retries, sum(dead)::int8 AS dead,
+             sum(resolved)::int8 AS resolved,
+             sum(undo_bytes)::int8 AS undo_bytes, sum(rows)::int8 AS rows
+           FROM @.books GROUP BY task) b ON b.task = t.id
+         ORDER BY t.name"
+    );
+    session.all(&sql, params![clock.given()], depth).await
 }
 
 fn depth(r: &Row) -> Job<Depth> {
@@ -91,7 +86,7 @@ pub(super) async fn history(session: &Session, query: &HistoryQuery) -> Job<Vec<
     }
     sql.push_str(&format!(" ORDER BY h.id DESC LIMIT ${}", params.len() + 1));
     params.extend(params![i64::from(query.limit)]);
-    session.query(&sql, params).await?.iter().map(read).collect()
+    session.all(&sql, params, read).await
 }
 
 fn read(r: &Row) -> Job<HistoryRow> {
@@ -127,38 +122,34 @@ pub(super) async fn before_images(
     history: u64,
 ) -> Job<Option<Vec<BeforeImage>>> {
     let id = i64::try_from(history).unwrap_or(i64::MAX);
-    let row = session.row("SELECT undo FROM @.history WHERE id = $1", params![id]).await?;
-    let packed: Option<Vec<u8>> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+    let sql = "SELECT undo FROM @.history WHERE id = $1";
+    let packed: Option<Vec<u8>> = session.maybe(sql, params![id], cell).await?.flatten();
     Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
 }
 
 /// Writes a node's row; returns when the previous one was written.
 pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<Option<Time>> {
-    let before = session
-        .row(
-            "WITH before AS (SELECT seen_at FROM @.node WHERE node = $1), written AS (
-             INSERT INTO @.node (node, state, seen_at, config_digest, missing, hostname, address,
-               weight, report)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-             ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest, missing = excluded.missing,
-               hostname = excluded.hostname, address = excluded.address,
-               weight = excluded.weight, report = excluded.report)
-             SELECT seen_at FROM before",
-            params![
-                node.node.as_str().to_owned(),
-                node.state.as_str().to_owned(),
-                node.seen_at.0,
-                node.config_digest.clone(),
-                record::nodes::pack(&node.missing),
-                node.hostname.clone(),
-                node.address.clone(),
-                i64::from(node.weight),
-                record::nodes::pack_report(node.report.as_ref())
-            ],
-        )
-        .await?;
-    Ok(before.map(|row| row.try_get(0)).transpose()?.map(Time))
+    let sql = "WITH before AS (SELECT seen_at FROM @.node WHERE node = $1), written AS (
+        INSERT INTO @.node (node, state, seen_at, config_digest, missing, hostname, address,
+          weight, report)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
+          config_digest = excluded.config_digest, missing = excluded.missing,
+          hostname = excluded.hostname, address = excluded.address,
+          weight = excluded.weight, report = excluded.report)
+        SELECT seen_at FROM before";
+    let row = params![
+        node.node.as_str().to_owned(),
+        node.state.as_str().to_owned(),
+        node.seen_at.0,
+        node.config_digest.clone(),
+        record::nodes::pack(&node.missing),
+        node.hostname.clone(),
+        node.address.clone(),
+        i64::from(node.weight),
+        record::nodes::pack_report(node.report.as_ref())
+    ];
+    Ok(session.maybe(sql, row, cell).await?.map(Time))
 }
 
 /// Removes a node's row.
@@ -170,13 +161,9 @@ pub(super) async fn forget_node(session: &Session, node: &Incarnation) -> Job<()
 
 /// All known nodes, by name.
 pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
-    let rows = session
-        .query(
-            "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report
-             FROM @.node ORDER BY node COLLATE \"C\"",
-            params![],
-        )
-        .await?;
+    let sql =
+        "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report
+        FROM @.node ORDER BY node COLLATE \"C\"";
     let node = |r: &Row| -> Job<NodeRow> {
         Ok(NodeRow {
             node: r.try_get::<_, String>(0)?.into(),
@@ -190,5 +177,5 @@ pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
             report: record::nodes::unpack_report(&r.try_get::<_, String>(8)?),
         })
     };
-    rows.iter().map(node).collect()
+    session.all(sql, params![], node).await
 }

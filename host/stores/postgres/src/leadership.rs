@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::error::{Failure, Fault, Job, fault, words};
-use super::session::{Param, Pipeline, Session, Tx, params};
+use super::session::{Param, Pipeline, Session, Tx, cell, params};
 use besom_ports::store::{Claim, Error, Fence, PartitionRow, Raised, Result, RingPosition};
 
 /// Finds the fence of a term and token and locks it, so that a raise waits until the transaction
@@ -124,8 +124,8 @@ fn waited_in_vain(failure: &Failure) -> bool {
 /// answer or completed the request for this long. TCP limits have no effect on Unix-domain sockets,
 /// and a frozen node's kernel keeps its connections alive.
 async fn end_unheard(session: &Session, unheard_max: Duration) -> Job<()> {
-    let ended = session
-        .query(
+    let ended: Vec<i32> = session
+        .all(
             "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a
              WHERE a.datname = current_database() AND a.usename = current_user
                AND a.state = 'active' AND a.wait_event_type = 'Client'
@@ -134,10 +134,10 @@ async fn end_unheard(session: &Session, unheard_max: Duration) -> Job<()> {
                  AND l.locktype = 'relation' AND l.mode = 'RowShareLock'
                  AND l.relation IN ('@.fence'::regclass, '@.partition'::regclass))",
             params![unheard_max.as_secs_f64()],
+            cell,
         )
         .await?;
-    for row in &ended {
-        let pid: i32 = row.try_get(0)?;
+    for pid in ended {
         tracing::warn!(
             pid,
             "ended a write transaction of a frozen node: its client reads no answer"
@@ -159,26 +159,20 @@ fn owned(rows: &[Row]) -> Job<Vec<(Partition, OwnerEpoch)>> {
 
 /// The owners of the partitions, in order.
 pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>> {
-    let rows = session
-        .query(
-            "SELECT id, owner, owner_epoch, coalesce(ring_term, 0), coalesce(ring_rev, 0)
-             FROM @.partition ORDER BY id",
-            params![],
-        )
-        .await?;
-    let mut table = Vec::with_capacity(rows.len());
-    for row in rows {
+    let sql = "SELECT id, owner, owner_epoch, coalesce(ring_term, 0), coalesce(ring_rev, 0)
+        FROM @.partition ORDER BY id";
+    let partition = |row: &Row| {
         let (id, owner): (i32, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
         let (epoch, term, revision): (i64, i64, i64) =
             (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-        table.push(PartitionRow {
+        Ok(PartitionRow {
             partition: Partition(id as u32),
             owner: owner.map(Incarnation::from),
             epoch: OwnerEpoch(epoch as u64),
             at: RingPosition { term: Term(term as u64), revision: revision as u64 },
-        });
-    }
-    Ok(table)
+        })
+    };
+    session.all(sql, params![], partition).await
 }
 
 /// Takes over partitions that still have the epoch seen and were claimed under an older ring: first
@@ -252,14 +246,13 @@ async fn claim(
 
 /// The current fence.
 pub(super) async fn fence(session: &Session) -> Job<Option<Fence>> {
-    let row = session.row("SELECT term, node, raised_at FROM @.fence", params![]).await?;
-    row.as_ref().map(raised).transpose()
+    session.maybe("SELECT term, node, raised_at FROM @.fence", params![], raised).await
 }
 
 /// All raises of the fence, newest first.
 pub(super) async fn terms(session: &Session, limit: u32) -> Job<Vec<Fence>> {
     let newest = "SELECT term, node, raised_at FROM @.term ORDER BY term DESC LIMIT $1";
-    session.query(newest, params![i64::from(limit)]).await?.iter().map(raised).collect()
+    session.all(newest, params![i64::from(limit)], raised).await
 }
 
 fn raised(row: &Row) -> Job<Fence> {

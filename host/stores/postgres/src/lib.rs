@@ -100,7 +100,7 @@ use self::embedded::Observation;
 use self::mapping::Mapping;
 use self::nudge::Nudges;
 use self::schema::Foundation;
-use self::session::{Session, only, params};
+use self::session::{Session, params};
 use self::tasks::Tasks;
 use self::turns::Turns;
 use besom_ports::embedded::{Dialect, Scripts};
@@ -271,7 +271,7 @@ fn tasks_of(batch: &Batch) -> Vec<&TaskName> {
 impl Store for PostgresStore {
     async fn now(&self) -> Result<Time> {
         let asked = params![self.clock.given()];
-        Ok(Time(only(&self.look().await?.query(&format!("SELECT {NOW}"), asked).await?)?))
+        Ok(Time(self.look().await?.one(&format!("SELECT {NOW}"), asked).await?))
     }
 
     fn identity(&self) -> &str {

@@ -15,7 +15,7 @@ use super::nudge::Nudges;
 use super::options::Options;
 use super::pooler;
 use super::schema::{Wanted, migrate};
-use super::session::{only, params};
+use super::session::params;
 use super::turns::Turns;
 use besom_ports::store::{Error, Result};
 
@@ -53,8 +53,8 @@ impl PostgresStore {
             cluster: &options.cluster,
         };
         let founded = migrate(&mut session, &wanted).await.map_err(|e| named(e.into()))?;
-        let now = session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?;
-        let opened_at = Time(only(&now)?);
+        let now = format!("SELECT {NOW}");
+        let opened_at = Time(session.one(&now, params![clock.given()]).await?);
         drop(session);
         Ok(Arc::new(PostgresStore {
             pools,

@@ -25,7 +25,7 @@ use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::lookup::Fetch;
-use super::session::{Param, Pipeline, Session, Tx, only, params};
+use super::session::{Param, Pipeline, Session, Tx, cell, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{
@@ -45,7 +45,7 @@ const FIRST: &str = "LATERAL (SELECT o.id, o.no FROM @.outbox o
 
 /// Whether there is anything to claim; usually there is not.
 async fn any(session: &Session, clock: &Clock, claim: &Claim) -> Job<bool> {
-    let now: i64 = only(&session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?)?;
+    let now: i64 = session.one(&format!("SELECT {NOW}"), params![clock.given()]).await?;
     let never = (Time(now) + claim.wait_max).0;
     let sql = "SELECT 1 FROM (
         (SELECT FROM @.outbox_sequence WHERE topic = $1 AND head IS NOT NULL AND due <= $2 LIMIT 1)
@@ -84,7 +84,7 @@ async fn lock(tx: &Tx, of: &str, params: Vec<Param<'_>>) -> Job<Vec<String>> {
          WHERE sequence IN (SELECT o.sequence FROM @.outbox o WHERE {of})
          ORDER BY sequence COLLATE \"C\" FOR UPDATE"
     );
-    firsts(&tx.query(&sql, params).await?)
+    tx.all(&sql, params, cell).await
 }
 
 /// Maximum number of heads that lag behind and are moved in one transaction.
@@ -104,7 +104,7 @@ pub(super) async fn claim(
     }
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
-    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = async {
         check_fence(&answers[0])?;
         if !attempts.is_empty() {
@@ -112,15 +112,9 @@ pub(super) async fn claim(
         }
         claimed(&tx, claim).await
     };
-    let (claimed, lagging) = match done.await {
-        Ok(done) => done,
-        Err(failure) => {
-            tx.session.rollback().await;
-            return Err(failure.into());
-        }
-    };
-    tx.session.commit().await?;
-    Ok((with_payloads(&tx.session, claimed).await?, lagging))
+    let done = done.await;
+    let ((claimed, lagging), session) = tx.finish_with(done).await?;
+    Ok((with_payloads(&session, claimed).await?, lagging))
 }
 
 const CLAIMED: &str = "t.id, t.at, (SELECT name FROM @.task WHERE id = t.task) AS task,
@@ -150,9 +144,9 @@ async fn claimed(tx: &Tx, claim: &Claim) -> Job<(Vec<Claimed>, bool)> {
         if !take(tx, topic, *limit, claim.hold, &mut claimed).await? {
             // Some of the first have nothing pending: those behind them may have.
             let due = params![escaped(topic).into_owned(), tx.now.0, LAGGING_MAX];
-            let due = tx.query(DUE, due).await?;
+            let due: Vec<String> = tx.all(DUE, due, cell).await?;
             lagging |= due.len() as i64 == LAGGING_MAX;
-            advance(tx, firsts(&due)?).await?;
+            advance(tx, due).await?;
             take(tx, topic, *limit, claim.hold, &mut claimed).await?;
         }
         claimed[begin..].sort_unstable_by_key(|message| message.id);
@@ -169,11 +163,6 @@ async fn hasten(tx: &Tx, claim: &Claim) -> Job<()> {
         claim.room.iter().map(|(topic, _)| escaped(topic).into_owned()).collect();
     tx.execute(sql, params![topics, tx.now.0, (tx.now + claim.wait_max).0]).await?;
     Ok(())
-}
-
-/// The first column of each row.
-fn firsts(rows: &[Row]) -> Job<Vec<String>> {
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// The next number of attempts of a message `t`; somebody else may have written any.
@@ -366,8 +355,8 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
            FROM first WHERE s.sequence = first.sequence AND (s.head IS NULL OR s.head > first.no))
          SELECT count(*) FROM again"
     );
-    let again = tx.query(&sql, params![ids, topic, tx.now.0, locked, selector.force]).await?;
-    Ok(due + only::<i64>(&again)?.unsigned_abs())
+    let again = params![ids, topic, tx.now.0, locked, selector.force];
+    Ok(due + tx.one::<i64>(&sql, again).await?.unsigned_abs())
 }
 
 /// Gives up pending messages.
@@ -435,8 +424,7 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
     let recorded = params![
         ids, numbers, delivered, given_up, next, errors, unsent, statuses, bodies, cuts, tx.now.0
     ];
-    let ended = firsts(&tx.query(&sql, recorded).await?)?;
-    advance(tx, ended).await
+    advance(tx, tx.all(&sql, recorded, cell).await?).await
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
@@ -513,21 +501,14 @@ pub(super) async fn drop_oldest(
     topic: &str,
     count: u32,
 ) -> Job<Pending> {
-    let rows = session
-        .query(
-            "WITH gone AS (DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
-                 WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
-                   AND task = (SELECT id FROM @.task WHERE name = $2)
-                 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
-               RETURNING octet_length(key) + octet_length(payload) AS bytes)
-             SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone",
-            params![escaped(topic).into_owned(), task.as_str(), i64::from(count)],
-        )
-        .await?;
-    Ok(match rows.first() {
-        Some(row) => counted(row)?,
-        None => Pending::default(),
-    })
+    let sql = "WITH gone AS (DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
+            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+              AND task = (SELECT id FROM @.task WHERE name = $2)
+            ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
+          RETURNING octet_length(key) + octet_length(payload) AS bytes)
+        SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone";
+    let asked = params![escaped(topic).into_owned(), task.as_str(), i64::from(count)];
+    Ok(session.maybe(sql, asked, counted).await?.unwrap_or_default())
 }
 
 fn counted(row: &Row) -> Job<Pending> {
@@ -542,24 +523,13 @@ pub(super) async fn pending(
     topic: &str,
     limit: u32,
 ) -> Job<Pending> {
-    let rows = session
-        .query(
-            "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
-               SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
-               WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
-                 AND CASE WHEN $2::text IS NULL THEN task IS NULL
-                     ELSE task = (SELECT id FROM @.task WHERE name = $2) END LIMIT $3) pending",
-            params![
-                escaped(topic).into_owned(),
-                task.map(|task| task.as_str().to_owned()),
-                i64::from(limit)
-            ],
-        )
-        .await?;
-    Ok(match rows.first() {
-        Some(row) => counted(row)?,
-        None => Pending::default(),
-    })
+    let sql = "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
+          SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
+          WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+            AND CASE WHEN $2::text IS NULL THEN task IS NULL
+                ELSE task = (SELECT id FROM @.task WHERE name = $2) END LIMIT $3) pending";
+    let asked = params![escaped(topic).into_owned(), task.map(TaskName::as_str), i64::from(limit)];
+    Ok(session.maybe(sql, asked, counted).await?.unwrap_or_default())
 }
 
 /// Messages, newest first.
@@ -573,26 +543,15 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
     let of = if query.history.is_some() { "o.history = $3" } else { "$3::int8 IS NULL" };
     let id = if query.id.is_some() { "o.id = $4" } else { "$4::int8 IS NULL" };
     let superseded = superseded();
-    let rows = session
-        .query(
-            &format!(
-                "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
-                   o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
-                     WHERE s.sequence = o.sequence AND s.head = o.no), 0),
-                   {superseded}
-                 FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
-                   AND {id} AND ($5::text IS NULL OR o.key = $5)
-                 ORDER BY o.id DESC LIMIT $2"
-            ),
-            params![
-                query.topic.as_ref().map(|topic| escaped(topic).into_owned()),
-                i64::from(query.limit),
-                query.history.map(u64::cast_signed),
-                query.id.map(u64::cast_signed),
-                query.key.as_ref().map(|key| escaped(key).into_owned())
-            ],
-        )
-        .await?;
+    let sql = format!(
+        "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
+           o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
+             WHERE s.sequence = o.sequence AND s.head = o.no), 0),
+           {superseded}
+         FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
+           AND {id} AND ($5::text IS NULL OR o.key = $5)
+         ORDER BY o.id DESC LIMIT $2"
+    );
     let row = |r: &Row| {
         Ok(Message {
             delivery: delivery(r)?,
@@ -604,7 +563,14 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
             superseded: r.try_get(16)?,
         })
     };
-    rows.iter().map(row).collect()
+    let asked = params![
+        query.topic.as_deref().map(escaped),
+        i64::from(query.limit),
+        query.history.map(u64::cast_signed),
+        query.id.map(u64::cast_signed),
+        query.key.as_deref().map(escaped)
+    ];
+    session.all(&sql, asked, row).await
 }
 
 /// Puts sequences right of which a message waits behind their head, or without one: somebody else has changed

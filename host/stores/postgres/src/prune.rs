@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::outbox;
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Pipeline, Session, Tx, cell, params};
 use super::tally::{Counters, fold};
 use super::tasks::Tasks;
 use super::text::plain;
@@ -254,8 +254,7 @@ const UNROUTED: &str = "DELETE FROM @.outbox WHERE id IN (SELECT id FROM (
 async fn prune_unrouted(tx: &Tx, cutoff: Time, routed: Option<&[String]>, limit: i64) -> Job<u64> {
     let Some(routed) = routed else { return Ok(0) };
     let (mut removed, mut last) = (0, String::new());
-    while let Some(row) = tx.query(NEXT_TOPIC, params![last.clone()]).await?.first() {
-        let topic: String = row.try_get(0)?;
+    while let Some(topic) = tx.maybe::<String>(NEXT_TOPIC, params![last.clone()], cell).await? {
         if !routed.contains(&plain(topic.clone())) {
             removed += tx.execute(UNROUTED, params![topic.clone(), cutoff.0, limit]).await?;
         }

@@ -21,7 +21,7 @@ use super::error::{Failure, Fault, Job, fault, invalid, words};
 use super::guards::matched;
 use super::mapping::{Mapping, Table, quote};
 use super::scene::{Reference, Scene, Sight};
-use super::session::{Param, Pipeline, Session, params};
+use super::session::{Param, Pipeline, Session, cell, params};
 use super::set::Set;
 use super::values::{Cell, Wire};
 use super::whole::of_kept;
@@ -44,8 +44,8 @@ pub(super) async fn kept(session: &Session, history: u64) -> Job<Option<KeptItem
 
 async fn packed(session: &Session, history: u64) -> Job<Option<Vec<u8>>> {
     let id = i64::try_from(history).unwrap_or(i64::MAX);
-    let row = session.row("SELECT undo FROM @.history WHERE id = $1", params![id]).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
+    let sql = "SELECT undo FROM @.history WHERE id = $1";
+    Ok(session.maybe(sql, params![id], cell).await?.flatten())
 }
 
 /// Puts rows back in a transaction that is rolled back.
@@ -479,8 +479,8 @@ impl Back<'_> {
         let (Some(first), Some(found)) = (rows.first(), &table.found) else {
             return Ok(BTreeSet::new());
         };
-        let row = self.session.row(PARTITIONS, params![found.oid]).await?;
-        let taken: Option<String> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+        let taken: Option<String> =
+            self.session.maybe(PARTITIONS, params![found.oid], cell).await?.flatten();
         let columns = written(table, first.stored.iter());
         let arrays = Arrays::of(&columns, &first.stored, rows);
         let typed = columns.iter().zip(&arrays.0).enumerate();

@@ -3,12 +3,13 @@
 use besom_core::ids::{FencingToken, RunId};
 use besom_core::review::{Standing, State};
 use besom_core::time::Time;
+use tokio_postgres::Row;
 
 use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::leadership::{check_fence, hold_fence};
 use super::runs::{json, parse};
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Pipeline, Session, Tx, cell, params};
 use super::text::{escaped, plain};
 use besom_ports::store::{CommandRow, NewReview, Result, Review, ReviewQuery, not_waiting};
 
@@ -32,10 +33,9 @@ pub(super) async fn open(
 async fn insert(tx: &Tx, review: &NewReview) -> Job<()> {
     let run = review.run;
     let sql = "SELECT held FROM @.run WHERE id = $1";
-    let Some(row) = tx.row(sql, params![run.0 as i64]).await? else {
-        return Err(invalid(format!("there is no run {run}")));
-    };
-    let state = if row.try_get(0)? { State::Waiting } else { State::Shown };
+    let held: Option<bool> = tx.maybe(sql, params![run.0 as i64], cell).await?;
+    let held = held.ok_or_else(|| invalid(format!("there is no run {run}")))?;
+    let state = if held { State::Waiting } else { State::Shown };
     let expires_at = review.within.map(|within| (tx.now + within).0);
     tx.execute(
         "INSERT INTO @.review (run, opened_at, expires_at, state, plan)
@@ -55,26 +55,21 @@ async fn insert(tx: &Tx, review: &NewReview) -> Job<()> {
 /// Reviews, newest first.
 pub(super) async fn list(session: &Session, query: &ReviewQuery) -> Job<Vec<Review>> {
     let number = |run: Option<RunId>| run.map(|run| i64::try_from(run.0).unwrap_or(i64::MAX));
-    let rows = session
-        .query(
-            "SELECT v.run, t.name, v.opened_at, v.expires_at, v.state, v.by, v.reason,
-               v.decided_at, v.plan
-             FROM @.review v JOIN @.run r ON r.id = v.run JOIN @.task t ON t.id = r.task
-             WHERE ($1::int8 IS NULL OR v.run = $1) AND ($2::text IS NULL OR t.name = $2)
-               AND (NOT $3 OR v.state = 'waiting') AND ($4::int8 IS NULL OR v.run < $4)
-             ORDER BY v.run DESC LIMIT $5",
-            params![
-                number(query.run),
-                query.task.as_ref().map(|task| task.as_str().to_owned()),
-                query.waiting,
-                number(query.before),
-                i64::from(query.limit)
-            ],
-        )
-        .await?;
-    let mut reviews = Vec::with_capacity(rows.len());
-    for r in rows {
-        reviews.push(Review {
+    let sql = "SELECT v.run, t.name, v.opened_at, v.expires_at, v.state, v.by, v.reason,
+          v.decided_at, v.plan
+        FROM @.review v JOIN @.run r ON r.id = v.run JOIN @.task t ON t.id = r.task
+        WHERE ($1::int8 IS NULL OR v.run = $1) AND ($2::text IS NULL OR t.name = $2)
+          AND (NOT $3 OR v.state = 'waiting') AND ($4::int8 IS NULL OR v.run < $4)
+        ORDER BY v.run DESC LIMIT $5";
+    let asked = params![
+        number(query.run),
+        query.task.as_ref().map(|task| task.as_str().to_owned()),
+        query.waiting,
+        number(query.before),
+        i64::from(query.limit)
+    ];
+    let review = |r: &Row| {
+        Ok(Review {
             run: RunId(r.try_get::<_, i64>(0)? as u64),
             task: r.try_get::<_, String>(1)?.into(),
             opened_at: Time(r.try_get(2)?),
@@ -84,21 +79,23 @@ pub(super) async fn list(session: &Session, query: &ReviewQuery) -> Job<Vec<Revi
             reason: plain(r.try_get(6)?),
             decided_at: r.try_get::<_, Option<i64>>(7)?.map(Time),
             plan: parse(&plain(r.try_get(8)?))?,
-        });
-    }
-    Ok(reviews)
+        })
+    };
+    session.all(sql, asked, review).await
 }
 
 /// How the review of a run stands, which stays as it is until the transaction ends; none: it has none.
 pub(super) async fn standing(tx: &Tx, run: RunId) -> Job<Option<Standing>> {
     let sql = "SELECT state, by, reason, decided_at FROM @.review WHERE run = $1 FOR UPDATE";
-    let Some(row) = tx.row(sql, params![run.0 as i64]).await? else { return Ok(None) };
-    Ok(Some(Standing {
-        state: State::parse(&row.try_get::<_, String>(0)?).unwrap_or(State::Lapsed),
-        by: plain(row.try_get(1)?),
-        reason: plain(row.try_get(2)?),
-        decided_at: row.try_get::<_, Option<i64>>(3)?.map(Time),
-    }))
+    let standing = |row: &Row| {
+        Ok(Standing {
+            state: State::parse(&row.try_get::<_, String>(0)?).unwrap_or(State::Lapsed),
+            by: plain(row.try_get(1)?),
+            reason: plain(row.try_get(2)?),
+            decided_at: row.try_get::<_, Option<i64>>(3)?.map(Time),
+        })
+    };
+    tx.maybe(sql, params![run.0 as i64], standing).await
 }
 
 /// Decides a review that waits; the inner error is why it cannot be decided.

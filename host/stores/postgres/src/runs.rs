@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::leadership::{check_fence, hold_fence};
-use super::session::{Param, Pipeline, Session, Tx, params};
+use super::session::{Param, Pipeline, Session, Tx, cell, params};
 use super::tally::{end_runs, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
@@ -101,11 +101,11 @@ async fn started_before(
 /// The existing run of a slot with the same trigger, and its term.
 async fn run_of_slot(tx: &Tx, task: i32, run: &NewRun) -> Job<Option<(RunId, Term)>> {
     let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
-    let Some(row) = tx.row(sql, params![task, run.slot.0, json(&run.trigger)?]).await? else {
-        return Ok(None);
+    let known = |row: &Row| {
+        let (id, term): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        Ok((RunId(id as u64), Term(term as u64)))
     };
-    let (id, term) = (row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?);
-    Ok(Some((RunId(id as u64), Term(term as u64))))
+    tx.maybe(sql, params![task, run.slot.0, json(&run.trigger)?], known).await
 }
 
 fn number(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> Job<i32> {
@@ -121,27 +121,23 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
         params![run.definition.clone(), hash.clone()],
     )
     .await?;
-    let row = tx
-        .row(
-            "INSERT INTO @.run
-               (task, slot, trigger, term, digest, definition, started_at, mode, held)
-             SELECT $1, $2, $3, $4, $5, d.id, $7, $8, $9 FROM @.definition d WHERE d.hash = $6
-             ON CONFLICT DO NOTHING RETURNING id",
-            params![
-                task,
-                run.slot.0,
-                trigger,
-                term.0 as i64,
-                run.digest.clone(),
-                hash,
-                tx.now.0,
-                run.mode.as_str().to_owned(),
-                run.mode == Mode::Approve
-            ],
-        )
-        .await?;
-    if let Some(row) = row {
-        return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
+    let sql = "INSERT INTO @.run
+          (task, slot, trigger, term, digest, definition, started_at, mode, held)
+        SELECT $1, $2, $3, $4, $5, d.id, $7, $8, $9 FROM @.definition d WHERE d.hash = $6
+        ON CONFLICT DO NOTHING RETURNING id";
+    let row = params![
+        task,
+        run.slot.0,
+        trigger,
+        term.0 as i64,
+        run.digest.clone(),
+        hash,
+        tx.now.0,
+        run.mode.as_str().to_owned(),
+        run.mode == Mode::Approve
+    ];
+    if let Some(id) = tx.maybe::<i64>(sql, row, cell).await? {
+        return Ok(RunId(id as u64));
     }
     // The unique index of `Trigger::is_of_slot` has kept it out.
     let found = run_of_slot(tx, task, run).await?;
@@ -225,24 +221,18 @@ pub(super) async fn end_scan(
 ) -> Result<bool> {
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
-    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
         Ok(()) => ended(&tx, end).await,
         Err(fenced) => Err(fenced),
     };
-    if let Err(failure) = done {
-        tx.session.rollback().await;
-        return Err(failure.into());
-    }
-    tx.session.commit().await?;
+    let ((), session) = tx.finish_with(done).await?;
     // A commit that took the last item in the meantime did not see the scan's end: see RUN_FACTS.
     let id = end.run.0 as i64;
-    end_runs(&tx.session, vec![id], clock.given().map(Time)).await?;
-    let row = tx
-        .row("SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1", params![id])
-        .await?
-        .ok_or_else(|| invalid(format!("there is no run {}", end.run)))?;
-    Ok(row.try_get(0).map_err(super::error::Failure::from)?)
+    end_runs(&session, vec![id], clock.given().map(Time)).await?;
+    let sql = "SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1";
+    let is_ended = session.maybe(sql, params![id], cell).await?;
+    Ok(is_ended.ok_or_else(|| invalid(format!("there is no run {}", end.run)))?)
 }
 
 async fn ended(tx: &Tx, end: &EndOfScan) -> Job<()> {
@@ -275,34 +265,23 @@ pub(super) async fn close_scan(tx: &Tx, run: RunId, error: Option<&str>) -> Job<
 
 /// The states of all known tasks.
 pub(super) async fn task_states(session: &Session) -> Job<Vec<TaskState>> {
-    let rows = session
-        .query(
-            "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since,
-               tenant_cursor, queued_slots
-             FROM @.task WHERE schedule IS NOT NULL OR paused_since IS NOT NULL ORDER BY name",
-            params![],
-        )
-        .await?;
-    let mut states = Vec::with_capacity(rows.len());
-    for r in rows {
-        let since: Option<i64> = r.try_get(5)?;
-        let by = || -> Job<(String, String)> { Ok((r.try_get(3)?, r.try_get(4)?)) };
-        states.push(TaskState {
+    let sql = "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since,
+          tenant_cursor, queued_slots
+        FROM @.task WHERE schedule IS NOT NULL OR paused_since IS NOT NULL ORDER BY name";
+    let state = |r: &Row| {
+        Ok(TaskState {
             task: r.try_get::<_, String>(0)?.into(),
             schedule: r.try_get::<_, Option<String>>(1)?.unwrap_or_default(),
             last_slot: r.try_get::<_, Option<i64>>(2)?.map(Time),
-            paused: match since {
+            paused: match r.try_get::<_, Option<i64>>(5)?.map(Time) {
                 None => None,
-                Some(since) => {
-                    let (by, reason) = by()?;
-                    Some(Pause { by, reason, since: Time(since) })
-                }
+                Some(since) => Some(Pause { by: r.try_get(3)?, reason: r.try_get(4)?, since }),
             },
             tenant_cursor: r.try_get::<_, Option<String>>(6)?.and_then(tenant_of),
             queued_slots: parse(&r.try_get::<_, String>(7)?)?,
-        });
-    }
-    Ok(states)
+        })
+    };
+    session.all(sql, params![], state).await
 }
 
 const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest,
@@ -351,7 +330,7 @@ pub(super) async fn run(session: &Session, id: RunId) -> Job<Option<Run>> {
 }
 
 async fn collect(session: &Session, sql: String, params: Vec<Param<'_>>) -> Job<Vec<Run>> {
-    session.query(&sql, params).await?.iter().map(read_run).collect()
+    session.all(&sql, params, read_run).await
 }
 
 fn read_run(r: &Row) -> Job<Run> {
@@ -393,7 +372,7 @@ pub(super) async fn slots(
          ORDER BY to_slot DESC, id DESC LIMIT $4"
     );
     let named = params![task.as_str().to_owned(), from.0, to.0, i64::from(limit)];
-    session.query(&sql, named).await?.iter().map(|row| read_slot(task, row)).collect()
+    session.all(&sql, named, |row| read_slot(task, row)).await
 }
 
 /// A value as JSON text.

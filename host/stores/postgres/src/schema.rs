@@ -4,7 +4,7 @@
 //! performs it. A store belongs to one cluster, whose name is recorded when the store is created.
 
 use super::error::{Job, invalid};
-use super::session::{Session, only, params};
+use super::session::{Session, cell, only, params};
 use besom_ports::store::{Error, NO_TABLES};
 
 /// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
@@ -156,8 +156,7 @@ pub(super) async fn assign(session: &Session, cluster: &str) -> Job<()> {
 }
 
 async fn meta(session: &Session, key: &str) -> Job<Option<String>> {
-    let row = session.row("SELECT value FROM @.meta WHERE key = $1", params![key]).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?)
+    session.maybe("SELECT value FROM @.meta WHERE key = $1", params![key], cell).await
 }
 
 async fn set_meta(session: &Session, key: &str, value: &str) -> Job<()> {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use besom_core::time::Time;
 use deadpool_postgres::Object;
 use futures::StreamExt as _;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSql, FromSqlOwned, ToSql};
 use tokio_postgres::{Row, Statement};
 
 use super::clock::{Clock, NOW};
@@ -169,6 +170,31 @@ impl Session {
     /// The first row of one statement.
     pub(super) async fn row(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// The rows of one statement, read.
+    pub(super) async fn all<T>(
+        &self,
+        sql: &str,
+        params: Vec<Param<'_>>,
+        read: impl FnMut(&Row) -> Job<T> + Send,
+    ) -> Job<Vec<T>> {
+        self.query(sql, params).await?.iter().map(read).collect()
+    }
+
+    /// The first row of one statement, read, if there is one.
+    pub(super) async fn maybe<T>(
+        &self,
+        sql: &str,
+        params: Vec<Param<'_>>,
+        read: impl FnOnce(&Row) -> Job<T> + Send,
+    ) -> Job<Option<T>> {
+        self.query(sql, params).await?.first().map(read).transpose()
+    }
+
+    /// The first column of the only row of one statement.
+    pub(super) async fn one<T: FromSqlOwned>(&self, sql: &str, params: Vec<Param<'_>>) -> Job<T> {
+        only(&self.query(sql, params).await?)
     }
 
     /// Runs one statement; returns the number of changed rows.
@@ -502,24 +528,18 @@ impl Tx {
         }
     }
 
-    /// See [`Session::query`].
-    pub(super) async fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Vec<Row>> {
-        self.session.query(sql, params).await
-    }
-
-    /// See [`Session::row`].
-    pub(super) async fn row(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Option<Row>> {
-        self.session.row(sql, params).await
-    }
-
-    /// See [`Session::execute`].
-    pub(super) async fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Job<u64> {
-        self.session.execute(sql, params).await
-    }
-
     /// This many unused numbers, ascending.
     pub(super) async fn numbers(&self, count: usize) -> Job<Vec<i64>> {
         numbers(&self.query(NUMBERS, params![count as i32]).await?)
+    }
+}
+
+/// Statements of a transaction are those of its connection.
+impl Deref for Tx {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
     }
 }
 
@@ -533,7 +553,12 @@ pub(super) fn numbers(rows: &[Row]) -> Job<Vec<i64>> {
 }
 
 /// The first column of the only row.
-pub(super) fn only<'r, T: tokio_postgres::types::FromSql<'r>>(rows: &'r [Row]) -> Job<T> {
+pub(super) fn only<'r, T: FromSql<'r>>(rows: &'r [Row]) -> Job<T> {
     let none = || Failure::Port(Error::Invalid("the database gave no answer".into()));
     Ok(rows.first().ok_or_else(none)?.try_get(0)?)
+}
+
+/// The first cell of a row.
+pub(super) fn cell<T: FromSqlOwned>(row: &Row) -> Job<T> {
+    Ok(row.try_get(0)?)
 }

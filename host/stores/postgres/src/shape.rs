@@ -12,9 +12,10 @@ use super::connect::{Dial, Pools, Target};
 use super::error::Job;
 use super::mapping::{qualified, quote};
 use super::options::Options;
-use super::session::{Session, params};
+use super::session::{Session, cell, params};
 use besom_ports::store::Result;
 use besom_tables::check::identifying;
+use tokio_postgres::Row;
 
 /// Number of rows looked at for the unit of instants.
 const ROWS: i64 = 200;
@@ -106,6 +107,16 @@ async fn lacking(session: &Session, schema: &str) -> Job<Option<Lack>> {
     })
 }
 
+/// The foreign keys of a table.
+const REFERENCES: &str =
+    "SELECT ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+         JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
+       f.confrelid::regclass::text,
+       ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
+         JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+     FROM pg_constraint f
+     WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.conparentid = 0 ORDER BY f.conname";
+
 async fn shape(session: &Session, table: &str) -> Job<Described> {
     let found = tables(session, &[qualified(table)]).await?.into_values().next();
     let Some(found) = found else {
@@ -113,37 +124,19 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
     };
     let is_set = |name: &str| found.column(name).is_some_and(|column| !column.nullable);
     let key = identifying(&found.indexes, is_set);
-    let references = session
-        .query(
-            "SELECT ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
-                 JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
-               f.confrelid::regclass::text,
-               ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
-                 JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
-             FROM pg_constraint f
-             WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.conparentid = 0 ORDER BY f.conname",
-            params![found.oid],
-        )
-        .await?
-        .iter()
-        .map(|r| Ok(Reference { columns: r.try_get(0)?, table: r.try_get(1)?, theirs: r.try_get(2)? }))
-        .collect::<Job<Vec<Reference>>>()?;
+    let reference = |r: &Row| {
+        Ok(Reference { columns: r.try_get(0)?, table: r.try_get(1)?, theirs: r.try_get(2)? })
+    };
+    let references = session.all(REFERENCES, params![found.oid], reference).await?;
     let mut columns = Vec::new();
     for column in &found.columns {
         columns.push(of_column(session, &found, column).await?);
     }
     let indexes = found.indexes.iter().filter(|index| index.is_of_columns());
     let indexes = indexes.map(|index| index.columns.clone()).collect();
-    let partial = session
-        .query(
-            "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-             WHERE i.indrelid = $1::oid AND i.indpred IS NOT NULL ORDER BY 1",
-            params![found.oid],
-        )
-        .await?
-        .iter()
-        .map(|row| Ok(row.try_get(0)?))
-        .collect::<Job<Vec<String>>>()?;
+    let sql = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         WHERE i.indrelid = $1::oid AND i.indpred IS NOT NULL ORDER BY 1";
+    let partial = session.all(sql, params![found.oid], cell).await?;
     let is_view = matches!(found.kind.as_str(), "v" | "m");
     let table = table.to_owned();
     Ok(Described::Table(Shape { table, columns, key, indexes, partial, references, is_view }))
@@ -195,6 +188,5 @@ async fn numbers(session: &Session, table: &TableFound, column: &str) -> Job<Vec
         quote(column),
         table.name
     );
-    let rows = session.query(&sql, params![ROWS]).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    session.all(&sql, params![ROWS], cell).await
 }

@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
-use super::session::{Pipeline, Session, params};
+use super::session::{Pipeline, Session, cell, params};
 use besom_ports::store::Strain;
 
 /// How long a probe waits, for example for a table that somebody has locked.
@@ -72,10 +72,8 @@ pub(super) async fn measure(
         }
     }
     let micros = |n: Option<i64>| Some(Duration::from_micros(u64::try_from(n?).unwrap_or(0)));
-    let wait = session.row(LOCK_WAIT, params![]).await?;
-    strain.lock_wait = micros(wait.map(|row| row.try_get(0)).transpose()?);
-    let lag = session.row(LAG, params![]).await?;
-    strain.lag = micros(lag.map(|row| row.try_get(0)).transpose()?.flatten());
+    strain.lock_wait = micros(session.maybe(LOCK_WAIT, params![], cell).await?);
+    strain.lag = micros(session.maybe(LAG, params![], cell).await?.flatten());
     Ok(strain)
 }
 

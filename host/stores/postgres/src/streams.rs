@@ -9,25 +9,20 @@ use tokio_postgres::Row;
 use super::arrivals;
 use super::error::Job;
 use super::prune::Baseline;
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Pipeline, Session, Tx, cell, params};
 use super::tally::{Counters, end_runs, write_runs};
 use super::text::NO_DUE;
 use besom_ports::store::{Repaired, Stream, StreamRow};
 
 /// Streams with unacknowledged items, and the number of items that exist.
 pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
-    let rows = session
-        .query(
-            "SELECT t.name, s.part, h.acked, s.tail,
-               (SELECT count(*) FROM @.item i
-                WHERE i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked)
-             FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
-             JOIN @.task t ON t.id = s.task
-             WHERE s.tail > h.acked AND ($1::text IS NULL OR t.name = $1)
-             ORDER BY t.name, s.part",
-            params![task.map(|task| task.as_str().to_owned())],
-        )
-        .await?;
+    let sql = "SELECT t.name, s.part, h.acked, s.tail,
+          (SELECT count(*) FROM @.item i
+           WHERE i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked)
+        FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+        JOIN @.task t ON t.id = s.task
+        WHERE s.tail > h.acked AND ($1::text IS NULL OR t.name = $1)
+        ORDER BY t.name, s.part";
     let stream = |r: &Row| -> Job<StreamRow> {
         let stream = Stream {
             task: r.try_get::<_, String>(0)?.into(),
@@ -37,7 +32,7 @@ pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<
         };
         Ok(StreamRow { stream, items: r.try_get::<_, i64>(4)? as u64 })
     };
-    rows.iter().map(stream).collect()
+    session.all(sql, params![task.map(|task| task.as_str().to_owned())], stream).await
 }
 
 /// The streams of a task, locked: neither planning nor a commit moves them.
@@ -192,16 +187,10 @@ async fn write_off_runs(tx: &Tx, task: i32) -> Job<()> {
 /// Restores and renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
     let mut streams = BTreeSet::new();
-    for row in tx.query(RESTORE, params![task]).await? {
-        streams.insert(row.try_get::<_, i32>(0)?);
-    }
-    for row in tx.query(RESTORE_ENDED, params![task, NO_DUE]).await? {
-        streams.insert(row.try_get::<_, i32>(0)?);
-    }
+    streams.extend(tx.all::<i32>(RESTORE, params![task], cell).await?);
+    streams.extend(tx.all::<i32>(RESTORE_ENDED, params![task, NO_DUE], cell).await?);
     tx.query(HOLD, params![task]).await?;
-    for row in tx.query(MOVE_EMPTY, params![task, NO_DUE]).await? {
-        streams.insert(row.try_get::<_, i32>(0)?);
-    }
+    streams.extend(tx.all::<i32>(MOVE_EMPTY, params![task, NO_DUE], cell).await?);
     let (mut parts, mut bases) = (Vec::new(), Vec::new());
     for row in tx.query(BROKEN, params![task]).await? {
         parts.push(row.try_get::<_, i32>(0)?);

@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock};
 use besom_core::ids::TaskName;
 
 use super::error::{Job, invalid};
-use super::session::{Session, params};
+use super::session::{Session, cell, params};
 
 /// The known numbers.
 #[derive(Default)]
@@ -36,12 +36,9 @@ impl Tasks {
             return Ok(Some(id));
         }
         let asked = params![name.as_str().to_owned()];
-        let Some(row) = session.row("SELECT id FROM @.task WHERE name = $1", asked).await? else {
-            return Ok(None);
-        };
-        let id = row.try_get(0)?;
-        self.learn(name, id);
-        Ok(Some(id))
+        let id = session.maybe("SELECT id FROM @.task WHERE name = $1", asked, cell).await?;
+        id.inspect(|id| self.learn(name, *id));
+        Ok(id)
     }
 
     /// The number of a name; assigns one if it has none. Runs outside any transaction, so that the
@@ -78,6 +75,9 @@ impl Tasks {
 
 /// All names with their numbers.
 pub(super) async fn names(session: &Session) -> Job<Vec<(i32, TaskName)>> {
-    let rows = session.query("SELECT id, name FROM @.task ORDER BY name", params![]).await?;
-    rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get::<_, String>(1)?.into()))).collect()
+    session
+        .all("SELECT id, name FROM @.task ORDER BY name", params![], |r| {
+            Ok((r.try_get(0)?, r.try_get::<_, String>(1)?.into()))
+        })
+        .await
 }

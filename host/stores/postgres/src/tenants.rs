@@ -7,7 +7,7 @@ use super::error::{Job, invalid};
 use super::lookup::looked_at;
 use super::mapping::Table;
 use super::plan::refuse_full_scan;
-use super::session::{Param, Pipeline, only};
+use super::session::{Param, Pipeline, cell, only};
 use super::snapshot::View;
 use super::values::Cell;
 use besom_ports::store::Range;
@@ -96,6 +96,6 @@ pub(super) async fn next_tenant(
     if after.is_some() {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
-    let row = view.session.row(&sql, params).await?;
-    Ok(row.map(|row| row.try_get::<_, String>(0)).transpose()?.map(Tenant::from))
+    let found: Option<String> = view.session.maybe(&sql, params, cell).await?;
+    Ok(found.map(Tenant::from))
 }

@@ -7,7 +7,7 @@ use besom_record::courtesy::{BULK_KINDS, Bulk, Courtesy};
 use tokio::sync;
 
 use super::error::Job;
-use super::session::{Session, params};
+use super::session::{Session, cell, params};
 
 /// How often it is looked whether others write, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -81,8 +81,7 @@ impl Turns {
 
     /// Looks whether others write.
     pub(super) async fn look(&self, session: &Session) -> Job<()> {
-        let row = session.row(OTHERS_WRITE, params![]).await?;
-        if row.map(|row| row.try_get(0)).transpose()? == Some(true) {
+        if session.maybe(OTHERS_WRITE, params![], cell).await? == Some(true) {
             let said = self.courtesy().notice(Instant::now());
             if let Some(said) = said {
                 tracing::info!("{said}");

@@ -8,7 +8,7 @@ use besom_tables::units::{READ, Units, is_in_another_unit};
 
 use super::error::Job;
 use super::mapping::{Table, quote};
-use super::session::{Session, params};
+use super::session::{Session, cell, params};
 use super::values::{Form, Wire};
 
 /// Number of rows looked at.
@@ -58,8 +58,7 @@ pub(super) async fn fault(session: &Session, table: &Table, name: &str) -> Job<O
         quote(name),
         table.name
     );
-    let row = session.row(&sql, params![]).await?;
-    let numbers: Option<Vec<i64>> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+    let numbers: Option<Vec<i64>> = session.maybe(&sql, params![], cell).await?.flatten();
     let (mut units, numbers) = (Units::default(), numbers.unwrap_or_default());
     for number in &numbers {
         units.add(*number, column.encoding);

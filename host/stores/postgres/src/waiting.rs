@@ -24,16 +24,11 @@ pub(super) async fn backlog(
     session: &Session,
     partitions: Option<&[Partition]>,
 ) -> Job<Vec<Stream>> {
-    let rows = session
-        .query(
-            "SELECT t.name, s.part, h.acked, s.tail FROM @.stream_tail s
-             JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
-             JOIN @.task t ON t.id = s.task
-             WHERE s.tail > h.acked AND ($1::int4[] IS NULL OR s.part = ANY($1))
-             ORDER BY t.name, s.part",
-            params![listed(partitions)],
-        )
-        .await?;
+    let sql = "SELECT t.name, s.part, h.acked, s.tail FROM @.stream_tail s
+        JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+        JOIN @.task t ON t.id = s.task
+        WHERE s.tail > h.acked AND ($1::int4[] IS NULL OR s.part = ANY($1))
+        ORDER BY t.name, s.part";
     let stream = |r: &Row| -> Job<Stream> {
         Ok(Stream {
             task: r.try_get::<_, String>(0)?.into(),
@@ -42,7 +37,7 @@ pub(super) async fn backlog(
             tail: Seq(r.try_get::<_, i64>(3)? as u64),
         })
     };
-    rows.iter().map(stream).collect()
+    session.all(sql, params![listed(partitions)], stream).await
 }
 
 /// From the streams `$2` after the positions `$3`: at most `$4` items each and `$5` in all. (The
@@ -106,20 +101,15 @@ pub(super) async fn read_logs(
 
 /// The streams whose next item is missing, with their last acknowledged positions.
 async fn ending_short(session: &Session, task: i32, parts: &[i32]) -> Job<Vec<(Partition, Seq)>> {
-    let rows = session
-        .query(
-            "SELECT s.part, h.acked FROM @.stream_tail s
-             JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
-             WHERE s.task = $1 AND s.part = ANY($2) AND s.tail > h.acked AND NOT EXISTS (
-               SELECT 1 FROM @.item i WHERE i.task = s.task AND i.part = s.part AND i.place = 0
-                 AND i.no = h.acked + 1)",
-            params![task, parts.to_vec()],
-        )
-        .await?;
+    let sql = "SELECT s.part, h.acked FROM @.stream_tail s
+        JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+        WHERE s.task = $1 AND s.part = ANY($2) AND s.tail > h.acked AND NOT EXISTS (
+          SELECT 1 FROM @.item i WHERE i.task = s.task AND i.part = s.part AND i.place = 0
+            AND i.no = h.acked + 1)";
     let short = |row: &Row| -> Job<(Partition, Seq)> {
         Ok((Partition(row.try_get::<_, i32>(0)? as u32), Seq(row.try_get::<_, i64>(1)? as u64)))
     };
-    rows.iter().map(short).collect()
+    session.all(sql, params![task, parts.to_vec()], short).await
 }
 
 /// The state of one stream while its rows are read.
@@ -189,21 +179,16 @@ async fn by_time(
     let (from, no) = after.map_or((i64::MIN, -1), |(t, id)| (t.0, id as i64));
     let tasks: Option<Vec<String>> =
         tasks.map(|tasks| tasks.iter().map(|task| task.as_str().to_owned()).collect());
-    let rows = session
-        .query(
-            &format!(
-                "SELECT t.name, i.no, i.run_at, {} FROM @.task t CROSS JOIN LATERAL (
-                   SELECT * FROM @.item w
-                   WHERE w.task = t.id AND w.place = {place} AND (w.run_at, w.no) > ($1, $2)
-                     AND ($3::int4[] IS NULL OR w.part = ANY($3))
-                   ORDER BY w.run_at, w.no LIMIT $4) i
-                 WHERE $5::text[] IS NULL OR t.name = ANY($5)
-                 ORDER BY i.run_at, i.no LIMIT $4",
-                items::COLUMNS
-            ),
-            params![from, no, listed(partitions), i64::from(limit), tasks],
-        )
-        .await?;
+    let sql = format!(
+        "SELECT t.name, i.no, i.run_at, {} FROM @.task t CROSS JOIN LATERAL (
+           SELECT * FROM @.item w
+           WHERE w.task = t.id AND w.place = {place} AND (w.run_at, w.no) > ($1, $2)
+             AND ($3::int4[] IS NULL OR w.part = ANY($3))
+           ORDER BY w.run_at, w.no LIMIT $4) i
+         WHERE $5::text[] IS NULL OR t.name = ANY($5)
+         ORDER BY i.run_at, i.no LIMIT $4",
+        items::COLUMNS
+    );
     let waiting = |row: &Row| -> Job<Waiting> {
         let task = TaskName::from(row.try_get::<_, String>(0)?);
         Ok(Waiting {
@@ -212,7 +197,7 @@ async fn by_time(
             item: items::read(&task, row, 3)?,
         })
     };
-    rows.iter().map(waiting).collect()
+    session.all(&sql, params![from, no, listed(partitions), i64::from(limit), tasks], waiting).await
 }
 
 // ---------------------------------------------------------------------------- in flight
@@ -248,8 +233,11 @@ pub(super) async fn abandon(session: &Session, id: CommitId) -> Job<()> {
 
 /// The nodes with begun batches.
 pub(super) async fn begun_by(session: &Session) -> Job<Vec<Incarnation>> {
-    let rows = session.query("SELECT DISTINCT node FROM @.inflight", params![]).await?;
-    rows.iter().map(|row| Ok(row.try_get::<_, String>(0)?.into())).collect()
+    session
+        .all("SELECT DISTINCT node FROM @.inflight", params![], |row| {
+            Ok(row.try_get::<_, String>(0)?.into())
+        })
+        .await
 }
 
 /// Counts a death for every item that a dead incarnation had begun and that is still waiting in its
@@ -296,20 +284,15 @@ async fn count_deaths(tx: &Tx, begun: &[Begun]) -> Job<Vec<Identity>> {
         parts.push(partition.0 as i32);
     }
     let Identities { tasks, tenants, keys, dues } = identities;
-    let rows = tx
-        .query(
-            "UPDATE @.item i SET deaths = i.deaths + 1
-             FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[],
-               $7::int4[]) WITH ORDINALITY u(task, tenant, key, due, place, no, part, at)
-             WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-               AND i.place = u.place AND i.no = u.no AND i.part = u.part
-             RETURNING u.at",
-            params![tasks, tenants, keys, dues, places, numbers, parts],
-        )
-        .await?;
+    let sql = "UPDATE @.item i SET deaths = i.deaths + 1
+        FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[],
+          $7::int4[]) WITH ORDINALITY u(task, tenant, key, due, place, no, part, at)
+        WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
+          AND i.place = u.place AND i.no = u.no AND i.part = u.part
+        RETURNING u.at";
     let identity = |row: &Row| -> Job<Identity> {
         let at = row.try_get::<_, i64>(0)? as usize - 1;
         Ok(begun[at].2.clone())
     };
-    rows.iter().map(identity).collect()
+    tx.all(sql, params![tasks, tenants, keys, dues, places, numbers, parts], identity).await
 }
