@@ -8,9 +8,8 @@ use tokio_postgres::Row;
 
 use super::clock::Clock;
 use super::error::{Job, invalid};
-use super::leadership::{check_fence, hold_fence};
 use super::mapping::Mapping;
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Session, Tx, params};
 use besom_ports::store::{BRAKES_RESUMED, Brakes, Result};
 
 /// What the planner knows of the rows of a table, or of all its partitions. A table that was never
@@ -44,13 +43,8 @@ pub(super) async fn set(
     fence: &FencingToken,
     brakes: &[Brake],
 ) -> Result<()> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => insert(&tx, brakes).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = insert(&tx, brakes).await;
     tx.finish(done).await
 }
 

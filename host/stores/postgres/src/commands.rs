@@ -18,7 +18,6 @@ use super::brakes;
 use super::clock::{Clock, NOW};
 use super::error::{Job, invalid};
 use super::items;
-use super::leadership::{check_fence, hold_fence};
 use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
 use super::purge;
@@ -131,13 +130,8 @@ pub(super) async fn apply(
         }
         _ => HashMap::new(),
     };
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => applied(&tx, &numbers, tasks, fence, asked).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = applied(&tx, &numbers, tasks, fence, asked).await;
     tx.finish(done).await
 }
 

@@ -11,8 +11,7 @@ use besom_core::ids::{FencingToken, Tenant};
 
 use super::clock::Clock;
 use super::error::Job;
-use super::leadership::{check_fence, hold_fence};
-use super::session::{Pipeline, Session, Tx, cell, params};
+use super::session::{Session, Tx, cell, params};
 use super::text::{escaped, tenant_text};
 use besom_ports::store::{Entered, Error, FeedTopics, Offered, Result};
 
@@ -187,13 +186,8 @@ pub(super) async fn collect(
     limit: u32,
     bytes: u64,
 ) -> Result<u64> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => collected(&tx, topics, limit, bytes).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = collected(&tx, topics, limit, bytes).await;
     tx.finish(done).await
 }
 

@@ -29,6 +29,24 @@ pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
     if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
+impl Tx {
+    /// Begins a transaction of the leader, unless its term and token are not the fence's.
+    pub(super) async fn fenced(
+        session: Session,
+        clock: &Clock,
+        fence: &FencingToken,
+    ) -> Result<Tx> {
+        let mut first = Pipeline::default();
+        hold_fence(&mut first, fence);
+        let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+        if let Err(fenced) = check_fence(&answers[0]) {
+            tx.session.rollback().await;
+            return Err(fenced.into());
+        }
+        Ok(tx)
+    }
+}
+
 /// Reads whether the fence is above a term, without a lock: every host commits under the term that
 /// it follows, and their shared locks would delay a raise. A commit that overlaps a raise counts as
 /// earlier: it depends on nothing that a leader writes, and its guards hold the rows that it changes.

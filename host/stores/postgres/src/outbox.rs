@@ -23,9 +23,8 @@ use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::error::Job;
-use super::leadership::{check_fence, hold_fence};
 use super::lookup::Fetch;
-use super::session::{Param, Pipeline, Session, Tx, cell, params};
+use super::session::{Param, Session, Tx, cell, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{
@@ -102,11 +101,8 @@ pub(super) async fn claim(
     if attempts.is_empty() && !any(&session, clock, claim).await? {
         return Ok((Vec::new(), false));
     }
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let tx = Tx::fenced(session, clock, fence).await?;
     let done = async {
-        check_fence(&answers[0])?;
         if !attempts.is_empty() {
             ended(&tx, attempts).await?;
         }
@@ -269,13 +265,8 @@ pub(super) async fn end_read(
     fence: &FencingToken,
     ends: &[(u64, End)],
 ) -> Result<()> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => ended_read(&tx, ends).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = ended_read(&tx, ends).await;
     tx.finish(done).await
 }
 

@@ -11,7 +11,6 @@ use besom_core::undo;
 
 use super::clock::Clock;
 use super::error::Job;
-use super::leadership::{check_fence, hold_fence};
 use super::outbox;
 use super::session::{Pipeline, Session, Tx, cell, params};
 use super::tally::{Counters, fold};
@@ -46,13 +45,8 @@ pub(super) async fn prune(
             known.push((task, *retention));
         }
     }
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => pruned(&tx, keep, silent, &known, i64::from(limit)).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = pruned(&tx, keep, silent, &known, i64::from(limit)).await;
     tx.finish(done).await
 }
 

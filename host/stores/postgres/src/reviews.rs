@@ -7,9 +7,8 @@ use tokio_postgres::Row;
 
 use super::clock::Clock;
 use super::error::{Job, invalid};
-use super::leadership::{check_fence, hold_fence};
 use super::runs::{json, parse};
-use super::session::{Pipeline, Session, Tx, cell, params};
+use super::session::{Session, Tx, cell, params};
 use super::text::{escaped, plain};
 use besom_ports::store::{CommandRow, NewReview, Result, Review, ReviewQuery, not_waiting};
 
@@ -20,13 +19,8 @@ pub(super) async fn open(
     fence: &FencingToken,
     review: &NewReview,
 ) -> Result<()> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => insert(&tx, review).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = insert(&tx, review).await;
     tx.finish(done).await
 }
 

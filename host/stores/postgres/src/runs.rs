@@ -11,8 +11,7 @@ use tokio_postgres::Row;
 
 use super::clock::Clock;
 use super::error::{Job, invalid};
-use super::leadership::{check_fence, hold_fence};
-use super::session::{Param, Pipeline, Session, Tx, cell, params};
+use super::session::{Param, Session, Tx, cell, params};
 use super::tally::{end_runs, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
@@ -37,13 +36,8 @@ pub(super) async fn decide_slots(
     decision: &SlotDecision,
 ) -> Result<Vec<RunId>> {
     let numbers = tasks.numbers(&session, named(decision)).await?;
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => write_decision(&tx, &numbers, fence.term, decision).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = write_decision(&tx, &numbers, fence.term, decision).await;
     tx.finish(done).await
 }
 
@@ -219,13 +213,8 @@ pub(super) async fn end_scan(
     fence: &FencingToken,
     end: &EndOfScan,
 ) -> Result<bool> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => ended(&tx, end).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = ended(&tx, end).await;
     let ((), session) = tx.finish_with(done).await?;
     // A commit that took the last item in the meantime did not see the scan's end: see RUN_FACTS.
     let id = end.run.0 as i64;

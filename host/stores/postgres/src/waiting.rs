@@ -8,8 +8,7 @@ use tokio_postgres::Row;
 use super::clock::Clock;
 use super::error::Job;
 use super::items::{self, Identities, place};
-use super::leadership::{check_fence, hold_fence};
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
 use besom_ports::store::{LogRead, LogRoom, Result, Stream, Waiting, gap};
@@ -248,13 +247,8 @@ pub(super) async fn bury(
     fence: &FencingToken,
     dead: &[Incarnation],
 ) -> Result<Vec<Identity>> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => count_all(&tx, dead).await,
-        Err(fenced) => Err(fenced),
-    };
+    let tx = Tx::fenced(session, clock, fence).await?;
+    let done = count_all(&tx, dead).await;
     tx.finish(done).await
 }
 
