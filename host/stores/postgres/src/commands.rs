@@ -22,7 +22,7 @@ use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
 use super::purge;
 use super::reviews;
-use super::runs::{close_scan, json, named, parse, write_decision};
+use super::runs::{close_scan, named, write_decision};
 use super::session::{Param, Pipeline, Session, Tx, cell, params};
 use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
@@ -34,6 +34,7 @@ use besom_ports::store::{
     Result, Waiting, broken, command_of, decided_or,
 };
 use besom_record::Changed;
+use besom_record::text::{json, parse};
 
 /// Number of timers read at a time.
 const TIMERS_PAGE: u32 = 10_000;

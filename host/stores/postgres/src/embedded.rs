@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::activity::{Listening, state_of};
+use besom_core::activity::state_of;
 use besom_core::ids::{FencingToken, Term};
 use besom_core::time::{Time, micros};
 use tokio_postgres::Row;
@@ -16,19 +16,11 @@ use super::error::Job;
 use super::schema;
 use super::session::{Param, Pipeline, Session, Tx, params};
 use super::text::escaped;
-use besom_ports::activity::{State, Timeouts};
+use besom_ports::activity::State;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::embedded::{ActivityLedger, LeaseLedger, LeaseRow};
 use besom_ports::store::{Result, Store};
-
-/// The parameters for judging the activity table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
-    /// The time-outs.
-    pub(super) timeouts: Timeouts,
-    /// Since when heartbeats have been recorded.
-    pub(super) listening: Listening,
-}
+pub(super) use besom_record::activity::Observation;
 
 const LEASE: &str = "SELECT node, hostname, term, token_hash, elected_at, renewed_at, boot_id,
     expires_at, file_locked FROM @.lease";

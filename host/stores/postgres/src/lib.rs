@@ -96,7 +96,6 @@ pub use self::shape::{Lack, describe, lack};
 use self::clock::{Clock, NOW};
 use self::commit::Attempted;
 use self::connect::{Pools, Use};
-use self::embedded::Observation;
 use self::mapping::Mapping;
 use self::nudge::Nudges;
 use self::schema::Foundation;
@@ -106,6 +105,7 @@ use self::turns::Turns;
 use besom_ports::embedded::{Dialect, Scripts};
 use besom_ports::guests::Lane;
 use besom_ports::store::*;
+use besom_record::activity::Observation;
 use besom_record::courtesy::Bulk;
 use besom_tables::plan::Good;
 

@@ -28,7 +28,7 @@ use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, KeptItem, Restored, UNDO_GRANTS};
 use besom_record::images::{Images, outline, unpack_declared};
 use besom_record::restore::{
-    ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
+    self, ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
     compared, lost, nothing, unmapped,
 };
 
@@ -680,18 +680,11 @@ impl Back<'_> {
 
 /// The key of a row in a table: its own, or that of its copy.
 fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
-    if table.collection.name == image.collection {
-        return image.key.clone();
-    }
-    let value = |name: &String| {
-        let stored = image.stored.iter().find(|field| field.name == *name);
-        let (Some(field), Some(column)) = (stored, table.collection.columns.get(name)) else {
-            return Value::Null;
-        };
+    restore::key_in(image, &table.collection, |name, column| {
+        let stored = image.stored.iter().find(|field| field.name == name)?;
         let padded = table.whole.names().any(|(known, padded)| known == name && padded);
-        of_kept(*column, padded, &field.value)
-    };
-    table.collection.key.iter().map(value).collect()
+        Some(of_kept(column, padded, &stored.value))
+    })
 }
 
 /// The statement that inserts rows, all with the columns of the first, and their values; none: there are no rows.

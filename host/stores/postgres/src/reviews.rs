@@ -7,10 +7,10 @@ use tokio_postgres::Row;
 
 use super::clock::Clock;
 use super::error::{Job, invalid};
-use super::runs::{json, parse};
 use super::session::{Session, Tx, cell, params};
 use super::text::{escaped, plain};
 use besom_ports::store::{CommandRow, NewReview, Result, Review, ReviewQuery, not_waiting};
+use besom_record::text::{json, parse};
 
 /// Opens the review of a run, once.
 pub(super) async fn open(

@@ -19,6 +19,7 @@ use besom_ports::store::{
     EndOfScan, NewRun, Pause, Result, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy,
     started,
 };
+use besom_record::text::{json, parse};
 
 /// The tasks that a decision names.
 pub(super) fn named(decision: &SlotDecision) -> impl Iterator<Item = &TaskName> {
@@ -362,15 +363,4 @@ pub(super) async fn slots(
     );
     let named = params![task.as_str().to_owned(), from.0, to.0, i64::from(limit)];
     session.all(&sql, named, |row| read_slot(task, row)).await
-}
-
-/// A value as JSON text.
-pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
-    serde_json::to_string(value).map_err(|e| invalid(format!("invalid JSON: {e}")))
-}
-
-/// Parses JSON text that the store wrote.
-pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
-    serde_json::from_str(text)
-        .map_err(|e| invalid(format!("a value of the store cannot be read: {e}")))
 }

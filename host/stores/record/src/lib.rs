@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use besom_core::command::counted;
 use besom_core::value::{Field, Value};
 
+pub mod activity;
 pub mod begun;
 pub mod courtesy;
 pub mod images;
 pub mod nodes;
 pub mod restore;
+pub mod text;
 
 /// What a commit adds to the history row of an item whose changes it has applied.
 #[derive(Debug, Default)]

@@ -23,9 +23,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use besom_core::collection::{Collection, Column};
 use besom_core::proposal::{Condition, Restore};
 use besom_core::undo::{BETWEEN_NOTES, Differing, FIRST_OF_THEM, STAY, row_name};
-use besom_core::value::{Field, RowKey};
+use besom_core::value::{Field, RowKey, Value};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
 
 pub use self::kin::Kin;
@@ -852,6 +853,19 @@ pub fn lost(collection: &str, columns: &[&str]) -> Option<String> {
     let note =
         || format!("{collection:?} no longer has {names}: the values stay with what was kept");
     (!columns.is_empty()).then(note)
+}
+
+/// The key of a row in a table: its own, or that of its copy. `stored` tells the value of a column in the row.
+pub fn key_in(
+    image: &BeforeImage,
+    collection: &Collection,
+    stored: impl Fn(&str, Column) -> Option<Value>,
+) -> RowKey {
+    if collection.name == image.collection {
+        return image.key.clone();
+    }
+    let value = |name: &String| stored(name, *collection.columns.get(name)?);
+    collection.key.iter().map(|name| value(name).unwrap_or(Value::Null)).collect()
 }
 
 /// What a row of a collection has to meet if it is as the change has left it, as far as a statement compares it.

@@ -21,7 +21,7 @@ use super::ledger::Ledger;
 use super::outbox;
 use super::purge;
 use super::reviews;
-use super::runs::{close_scan, json, parse, write_decision};
+use super::runs::{close_scan, write_decision};
 use super::statements::Statements;
 use super::streams;
 use super::tally::{self, end_if_done};
@@ -32,6 +32,7 @@ use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Stream,
     Waiting, broken, command_of, decided_or,
 };
+use besom_record::text::{json, parse};
 
 /// Number of timers read at a time.
 const TIMERS_PAGE: u32 = 10_000;

@@ -7,11 +7,11 @@ use rusqlite::{Connection, params};
 use super::error::Job;
 use super::leadership::check_fence;
 use super::outbox::{self, Emitted};
-use super::runs::json;
 use super::statements::Statements;
 use super::values::tenant_cell;
 use super::writer::Tx;
 use besom_ports::store::{Entered, Error, FeedTopics, Offered};
+use besom_record::text::json;
 
 /// Stores messages, and judges their numbers.
 pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {

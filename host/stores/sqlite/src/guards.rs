@@ -1,6 +1,6 @@
 //! Evaluates guards inside the commit's transaction.
 
-use besom_core::activity::{Listening, state_of};
+use besom_core::activity::state_of;
 use besom_core::proposal::{Change, Filter, Guard};
 use besom_core::time::Time;
 use besom_core::value::Value;
@@ -10,7 +10,8 @@ use super::effects::{Effects, Stop};
 use super::error::Job;
 use super::hint;
 use super::statements::Statements;
-use besom_ports::activity::{State, Timeouts};
+use besom_ports::activity::State;
+pub(super) use besom_record::activity::Observation;
 
 /// How a guard on activity is evaluated.
 pub(super) enum Activity<'a> {
@@ -18,15 +19,6 @@ pub(super) enum Activity<'a> {
     Table(&'a Observation),
     /// From the keys that the caller has observed to be idle.
     Keys(Vec<&'a str>),
-}
-
-/// The parameters for judging the embedded activity table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
-    /// The time-outs.
-    pub(super) timeouts: Timeouts,
-    /// Since when heartbeats have been recorded.
-    pub(super) listening: Listening,
 }
 
 impl<'a> Effects<'a> {

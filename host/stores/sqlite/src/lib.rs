@@ -87,7 +87,6 @@ pub use self::shape::describe;
 use self::clock::Clock;
 use self::damage::{Damage, Watched};
 use self::error::{Failure, Job};
-use self::guards::Observation;
 use self::mapping::Mapping;
 use self::place::{Gone, Loss, Place};
 use self::queue::{Priority, Turn};
@@ -96,6 +95,7 @@ use self::writer::{Tx, Writer};
 use besom_ports::embedded::{Dialect, Scripts};
 use besom_ports::guests;
 use besom_ports::store::*;
+use besom_record::activity::Observation;
 use besom_record::begun;
 use besom_record::courtesy::Bulk;
 

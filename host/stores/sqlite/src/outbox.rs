@@ -18,13 +18,13 @@ use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 use super::error::Job;
 use super::feed;
 use super::leadership::check_fence;
-use super::runs::json;
 use super::statements::Statements;
 use super::values::{RawCell, TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{
     DISCARDED, GIVEN_UP_READ_MAX, Message, MessageQuery, MessageSelector, OutboxTopic, Pending,
 };
+use besom_record::text::json;
 use besom_tables::room::Room;
 
 /// A message to be delivered.

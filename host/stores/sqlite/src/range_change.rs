@@ -479,34 +479,24 @@ pub(super) fn affinity(declared: &str) -> &'static str {
 }
 
 fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {
-    let mut given = |cell: &'v Value| {
+    test.sql(&mut |one| {
+        let (at, operator, cell) = match one {
+            Test::Equal(at, cell) => (at, "IS", cell),
+            Test::Above(at, cell) => (at, ">", cell),
+            Test::AtLeast(at, cell) => (at, ">=", cell),
+            Test::Below(at, cell) => (at, "<", cell),
+            Test::AtMost(at, cell) => (at, "<=", cell),
+            Test::Null(at) => return format!("{} IS NULL", quote(&order[*at])),
+            Test::NotNull(at) => return format!("{} IS NOT NULL", quote(&order[*at])),
+            Test::All(_) | Test::Any(_) => return String::new(),
+        };
         params.push(raw_cell(cell));
-        "?"
-    };
-    let (at, rest) = match test {
-        Test::Equal(at, cell) => (at, format!(" IS {}", given(cell))),
-        Test::Above(at, cell) => (at, format!(" > {}", given(cell))),
-        Test::AtLeast(at, cell) => (at, format!(" >= {}", given(cell))),
-        Test::Below(at, cell) => (at, format!(" < {}", given(cell))),
-        Test::AtMost(at, cell) => (at, format!(" <= {}", given(cell))),
-        Test::Null(at) => (at, " IS NULL".to_owned()),
-        Test::NotNull(at) => (at, " IS NOT NULL".to_owned()),
-        Test::All(parts) | Test::Any(parts) => {
-            let (word, none) = match test {
-                Test::All(_) => (" AND ", "1"),
-                _ => (" OR ", "0"),
-            };
-            let parts: Vec<String> =
-                parts.iter().map(|part| written(part, order, params)).collect();
-            return match parts.is_empty() {
-                true => none.to_owned(),
-                false => format!("({})", parts.join(word)),
-            };
+        let column = quote(&order[*at]);
+        match one {
+            Test::Below(..) | Test::AtMost(..) => {
+                format!("({column} {operator} ? OR {column} IS NULL)")
+            }
+            _ => format!("{column} {operator} ?"),
         }
-    };
-    let column = quote(&order[*at]);
-    match test {
-        Test::Below(..) | Test::AtMost(..) => format!("({column}{rest} OR {column} IS NULL)"),
-        _ => format!("{column}{rest}"),
-    }
+    })
 }

@@ -16,14 +16,15 @@ use super::commit::deferred_violation;
 use super::effects::{Effects, Stop};
 use super::error::{Job, is_violation};
 use super::lookup::invalid;
-use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use super::mapping::{DIALECT, Mapping, Params, Table, push_quoted, quote};
+use super::range::raw_cell;
 use super::statements::Statements;
 use super::values::{lent_cells, names_of, of_kept};
 use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
 use besom_record::images::{Broken, outline, unhex, unpack};
 use besom_record::restore::{
-    ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
+    self, ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
     compared, lost, nothing, unmapped,
 };
 
@@ -651,17 +652,10 @@ fn writable_of(conn: &Connection, table: &str) -> Job<Vec<String>> {
 
 /// The key of a row in a table: its own, or that of its copy.
 fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
-    if table.collection.name == image.collection {
-        return image.key.clone();
-    }
-    let value = |name: &String| {
-        let stored = image.stored.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-        match (stored, table.collection.columns.get(name)) {
-            (Some(field), Some(column)) => of_kept(*column, false, &field.value),
-            _ => Value::Null,
-        }
-    };
-    table.collection.key.iter().map(value).collect()
+    restore::key_in(image, &table.collection, |name, column| {
+        let stored = image.stored.iter().find(|field| DIALECT.same(&field.name, name))?;
+        Some(of_kept(column, false, &stored.value))
+    })
 }
 
 /// The bytes of a text that is not UTF-8, which is kept in hexadecimal.
@@ -674,15 +668,9 @@ fn garbled(value: &Value) -> Option<Vec<u8>> {
 
 /// A value as it was stored; of one that is [`garbled`], these bytes.
 fn cell<'a>(value: &'a Value, garbled: Option<&'a [u8]>) -> ToSqlOutput<'a> {
-    if let Some(bytes) = garbled {
-        return ToSqlOutput::Borrowed(ValueRef::Text(bytes));
-    }
-    match value {
-        Value::Integer(i) => ToSqlOutput::from(*i),
-        Value::Float(f) => ToSqlOutput::from(*f),
-        Value::Bytes(b) => ToSqlOutput::Borrowed(ValueRef::Blob(b)),
-        Value::Text(t) => ToSqlOutput::Borrowed(ValueRef::Text(t.as_bytes())),
-        _ => ToSqlOutput::Borrowed(ValueRef::Null),
+    match garbled {
+        Some(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+        None => raw_cell(value),
     }
 }
 

@@ -7,11 +7,11 @@ use rusqlite::{Connection, Row, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
-use super::runs::{json, parse};
 use super::statements::Statements;
 use super::waiting::task_id;
 use super::writer::Tx;
 use besom_ports::store::{CommandRow, Error, NewReview, Review, ReviewQuery, not_waiting};
+use besom_record::text::{json, parse};
 
 /// Opens the review of a run, once.
 pub(super) fn open(tx: &mut Tx<'_>, fence: &FencingToken, review: &NewReview) -> Job<()> {

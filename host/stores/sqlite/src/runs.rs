@@ -17,6 +17,7 @@ use besom_ports::store::{
     EndOfScan, Error, NewRun, Pause, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy,
     started,
 };
+use besom_record::text::{json, parse};
 
 /// Writes decided slots, runs and states, under the fence.
 pub(super) fn decide_slots(
@@ -329,15 +330,4 @@ pub(super) fn slots(
          ORDER BY to_slot DESC, id DESC LIMIT ?4"
     );
     conn.all(&sql, params![task.as_str(), from.0, to.0, limit], |r| read_slot(task, r))
-}
-
-/// A value as JSON text.
-pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
-    serde_json::to_string(value).map_err(|e| Error::Invalid(format!("invalid JSON: {e}")).into())
-}
-
-/// Parses JSON text that the store wrote.
-pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
-    serde_json::from_str(text)
-        .map_err(|e| Error::Invalid(format!("a value of the store cannot be read: {e}")).into())
 }

@@ -357,7 +357,7 @@ fn up_to<C: Stored>(position: &[C], at: usize) -> Test<C> {
 
 impl<C> Test<C> {
     /// The condition as SQL; `one` writes a comparison of a single column.
-    pub fn sql(&self, one: &mut impl FnMut(&Test<C>) -> String) -> String {
+    pub fn sql<'t>(&'t self, one: &mut impl FnMut(&'t Test<C>) -> String) -> String {
         let (parts, word, none) = match self {
             Test::All(parts) => (parts, " AND ", "1 = 1"),
             Test::Any(parts) => (parts, " OR ", "1 = 0"),
