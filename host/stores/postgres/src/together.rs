@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::catalog::ColumnFound;
 use super::mapping::{Mapping, Refusal, Table, quote};
+use besom_tables::moves::{self, Column};
 
 /// What goes with a statement that deletes rows together with others. Each row of its answer begins with the place of its
 /// table, and a number; what is kept of the row follows.
@@ -152,46 +153,26 @@ impl Together {
 /// Why rows of a table cannot be moved into another one, whatever is in them.
 pub(super) fn misfit(table: &Table, into: &Table) -> Option<String> {
     let (from, to) = (table.found.as_ref()?, into.found.as_ref()?);
-    let refused = |why: String| {
-        let (of, to) = (&table.collection.name, &into.collection.name);
-        Some(format!("rows of {of:?} cannot be moved into {to:?}, {why}"))
-    };
+    let refused =
+        |why: &str| Some(moves::refused(&table.collection.name, &into.collection.name, why));
     if from.oid == to.oid {
-        return refused("which is the same table".to_owned());
+        return refused("which is the same table");
     }
     if from.within.contains(&to.oid) || to.within.contains(&from.oid) {
-        return refused("because one of the tables is a partition of the other".to_owned());
+        return refused("because one of the tables is a partition of the other");
     }
     if !matches!(to.kind.as_str(), "r" | "p") {
-        return refused("which is no table".to_owned());
+        return refused("which is no table");
     }
-    for column in &from.columns {
-        let name = &column.name;
-        match to.column(name) {
-            None => {
-                return refused(format!(
-                    "which has no column {name:?}: ALTER TABLE {} ADD COLUMN {} {}, or rename the column that holds \
-                     it there",
-                    into.name,
-                    quote(name),
-                    column.declared
-                ));
-            }
-            Some(other) if other.generated && !column.generated => {
-                return refused(format!(
-                    "which computes the column {name:?} itself, so its values would be lost"
-                ));
-            }
-            Some(other) if !other.generated && !keeps(column, other) => {
-                return refused(format!(
-                    "where {name:?} is {}, and not {}: its values would be converted",
-                    other.declared, column.declared
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    None
+    let why = from.columns.iter().find_map(|own| {
+        let other = to.column(&own.name).map(|other| (column(other), keeps(own, other)));
+        moves::misfit(column(own), other, &into.name)
+    })?;
+    refused(&why)
+}
+
+fn column(found: &ColumnFound) -> Column<'_> {
+    Column { name: &found.name, declared: &found.declared, computed: found.generated }
 }
 
 /// Whether a column keeps every value of another one as it is.

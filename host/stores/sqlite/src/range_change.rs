@@ -25,6 +25,7 @@ use super::values::decode;
 use besom_ports::store::{Error, Left, Range};
 use besom_record::kept;
 use besom_tables::conditions::{columns_of_range, of_range};
+use besom_tables::moves::{self, Column};
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
 
@@ -406,54 +407,44 @@ impl Effects<'_> {
     }
 }
 
+/// A column's name, its declared type, and whether it is computed.
+type Found = (String, String, bool);
+
+fn column((name, declared, computed): &Found) -> Column<'_> {
+    Column { name, declared, computed: *computed }
+}
+
 /// The columns of one table that another one does not compute itself; the inner error: rows cannot be moved there.
 pub(super) fn common(
     conn: &Connection,
     from: &Collection,
     into: &Collection,
 ) -> rusqlite::Result<Result<Vec<String>, String>> {
-    type Found = (String, String, bool);
     let columns = |table: &str| -> rusqlite::Result<Vec<Found>> {
         let sql =
             "SELECT name, type, hidden IN (2, 3) FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
         conn.all(sql, [table], |row| row.try_into())
     };
-    let refused = |why: String| {
-        Ok(Err(format!("rows of {:?} cannot be moved into {:?}, {why}", from.name, into.name)))
-    };
+    let refused = |why: &str| Ok(Err(moves::refused(&from.name, &into.name, why)));
     if from.table.eq_ignore_ascii_case(&into.table) {
-        return refused("which is the same table".to_owned());
+        return refused("which is the same table");
     }
     let is_table = "SELECT EXISTS (SELECT 1 FROM pragma_table_list(?1)
                     WHERE schema = 'main' AND type = 'table')";
     if !conn.one(is_table, [&into.table], |row| row.get(0))? {
-        return refused("which is no table".to_owned());
+        return refused("which is no table");
     }
     let (own, theirs) = (columns(&from.table)?, columns(&into.table)?);
     let mut names = Vec::with_capacity(own.len());
-    for (name, declared, is_computed) in own {
-        let same = |(other, ..): &&Found| other.eq_ignore_ascii_case(&name);
-        let (table, column) = (quote(&into.table), quote(&name));
-        match theirs.iter().find(same) {
-            Some((_, _, true)) if is_computed => {}
-            Some((_, _, true)) => {
-                return refused(format!(
-                    "which computes the column {name:?} itself, so its values would be lost"
-                ));
-            }
-            // Another affinity would convert the values.
-            Some((_, other, _)) if !keeps(&declared, other) => {
-                return refused(format!(
-                    "where {name:?} is {other}, and not {declared}: its values would be converted"
-                ));
-            }
-            Some(_) => names.push(name),
-            None => {
-                return refused(format!(
-                    "which has no column {name:?}: ALTER TABLE {table} ADD COLUMN {column} {declared}, or rename \
-                     the column that holds it there"
-                ));
-            }
+    for found in own {
+        let same = theirs.iter().find(|(other, ..)| other.eq_ignore_ascii_case(&found.0));
+        // Another affinity would convert the values.
+        let other = same.map(|other| (column(other), keeps(&found.1, &other.1)));
+        if let Some(why) = moves::misfit(column(&found), other, &quote(&into.table)) {
+            return refused(&why);
+        }
+        if other.is_some_and(|(other, _)| !other.computed) {
+            names.push(found.0);
         }
     }
     Ok(Ok(names))

@@ -7,6 +7,7 @@ pub mod conditions;
 pub mod encoding;
 pub mod late;
 pub mod mapping;
+pub mod moves;
 pub mod plan;
 pub mod range;
 pub mod readset;
