@@ -6,30 +6,36 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place};
-use super::keys::{Key, Setter};
-use super::sections::{Section, Sections};
+use super::keys::keys;
+use super::sections::Sections;
 
-/// The settings of `[api]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Api {
-    /// Unix socket of the admin API.
-    pub socket: PathBuf,
-    /// Whether every change through the API is refused.
-    pub readonly: bool,
-    /// TCP address of the admin API; `None` disables TCP.
-    pub tcp: Option<SocketAddr>,
-    /// File with the tokens of TCP callers with full access.
-    pub token_file: Option<PathBuf>,
-    /// File with the tokens of TCP callers with read-only access.
-    pub readonly_token_file: Option<PathBuf>,
-    /// Certificate chain of the TCP address (PEM).
-    pub tls_cert: Option<PathBuf>,
-    /// Private key of `tls_cert` (PEM).
-    pub tls_key: Option<PathBuf>,
-    /// Certificate authority for client certificates of TCP callers (PEM).
-    pub tls_client_ca: Option<PathBuf>,
-    /// Maximum number of connections, for the Unix socket and the TCP address each.
-    pub connections_max: u32,
+keys! {
+    /// The admin API, which `besom top` uses.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Api in [api] {
+        /// Unix socket of the API, mode 0600 (default: besom.sock beside the SQLite file, or with PostgreSQL
+        /// beside the configuration).
+        pub socket: PathBuf;
+        /// Whether all callers have read-only access.
+        pub readonly: bool = false;
+        /// TCP address to listen on as well; requires token_file or readonly_token_file.
+        pub tcp: Option<SocketAddr>;
+        /// File (mode 0600) with the tokens of TCP callers with full access, one TOKEN or NAME TOKEN per
+        /// line; it is read again when it changes.
+        pub token_file: Option<PathBuf>;
+        /// File (mode 0600) with the tokens of TCP callers with read-only access.
+        pub readonly_token_file: Option<PathBuf>;
+        /// Certificate of the TCP address (PEM, with its chain); required unless it is loopback.
+        pub tls_cert: Option<PathBuf>;
+        /// Private key of tls_cert (PEM, mode 0600).
+        pub tls_key: Option<PathBuf>;
+        /// Certificate authority (PEM) for client certificates of TCP callers (default: client certificates
+        /// are not required).
+        pub tls_client_ca: Option<PathBuf>;
+        /// Maximum number of connections, for the Unix socket and the TCP address each. At the limit, a new
+        /// connection closes the one that has been idle for longest.
+        pub connections_max: u32 = 64, within 8..=100_000;
+    }
 }
 
 impl Api {
@@ -47,72 +53,6 @@ impl Api {
         }
     }
 }
-
-/// `[api]`
-pub(super) const API: Section = Section {
-    name: "api",
-    doc: "The admin API, which `besom top` uses.",
-    keys: &[
-        Key {
-            name: "socket",
-            default: "",
-            doc: "Unix socket of the API, mode 0600 (default: besom.sock beside the SQLite file, or with \
-                  PostgreSQL beside the configuration).",
-            setter: Setter::Path(|s| &mut s.api.socket),
-        },
-        Key {
-            name: "readonly",
-            default: "false",
-            doc: "Whether all callers have read-only access.",
-            setter: Setter::Bool(|s| &mut s.api.readonly),
-        },
-        Key {
-            name: "tcp",
-            default: "",
-            doc: "TCP address to listen on as well; requires token_file or readonly_token_file.",
-            setter: Setter::OptionalAddress(|s| &mut s.api.tcp),
-        },
-        Key {
-            name: "token_file",
-            default: "",
-            doc: "File (mode 0600) with the tokens of TCP callers with full access, one TOKEN or NAME \
-                  TOKEN per line; it is read again when it changes.",
-            setter: Setter::OptionalPath(|s| &mut s.api.token_file),
-        },
-        Key {
-            name: "readonly_token_file",
-            default: "",
-            doc: "File (mode 0600) with the tokens of TCP callers with read-only access.",
-            setter: Setter::OptionalPath(|s| &mut s.api.readonly_token_file),
-        },
-        Key {
-            name: "tls_cert",
-            default: "",
-            doc: "Certificate of the TCP address (PEM, with its chain); required unless it is loopback.",
-            setter: Setter::OptionalPath(|s| &mut s.api.tls_cert),
-        },
-        Key {
-            name: "tls_key",
-            default: "",
-            doc: "Private key of tls_cert (PEM, mode 0600).",
-            setter: Setter::OptionalPath(|s| &mut s.api.tls_key),
-        },
-        Key {
-            name: "tls_client_ca",
-            default: "",
-            doc: "Certificate authority (PEM) for client certificates of TCP callers (default: client \
-                  certificates are not required).",
-            setter: Setter::OptionalPath(|s| &mut s.api.tls_client_ca),
-        },
-        Key {
-            name: "connections_max",
-            default: "64",
-            doc: "Maximum number of connections, for the Unix socket and the TCP address each. At the \
-                  limit, a new connection closes the one that has been idle for longest.",
-            setter: Setter::U32(|s| &mut s.api.connections_max, 8, 100_000),
-        },
-    ],
-};
 
 /// The keys of a section that configure TLS for its TCP address.
 pub(super) struct TlsKeys {

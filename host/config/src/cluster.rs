@@ -9,41 +9,55 @@ use besom_core::ring::{HashName, Placement};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place};
-use super::keys::{Key, Setter};
-use super::sections::{Section, Sections};
+use super::keys::keys;
+use super::quantity::{ms, secs};
+use super::sections::Sections;
 
-/// The settings of `[coordination]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Coordination {
-    /// Endpoints of etcd; if empty, the lease in the store elects the leader.
-    pub etcd: Vec<String>,
-    /// Name of the cluster, part of every etcd key.
-    pub cluster: String,
-    /// etcd user.
-    pub user: Option<String>,
-    /// File with the password of that user.
-    pub password_file: Option<PathBuf>,
-    /// Certificate authorities for etcd (PEM).
-    pub ca: Option<PathBuf>,
-    /// Client certificate for etcd (PEM).
-    pub cert: Option<PathBuf>,
-    /// Private key of `cert` (PEM).
-    pub key: Option<PathBuf>,
-    /// Interval at which a node looks for planned items if it is not notified.
-    pub poll_every: Duration,
-    /// Interval at which a node compares its partitions with the store.
-    pub verify_every: Duration,
+keys! {
+    /// How the nodes of a cluster find each other. Without etcd, the store elects the leader.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Coordination in [coordination] {
+        /// Endpoints of etcd, such as ["http://10.0.0.1:2379"]; https:// for TLS.
+        pub etcd: Vec<String>;
+        /// Name of the cluster: the same on all its nodes, and different from other clusters.
+        // Part of every etcd key.
+        pub cluster: String = "besom";
+        /// etcd user, if etcd requires authentication; requires password_file.
+        pub user: Option<String>;
+        /// File (mode 0600) with the password of that user.
+        pub password_file: Option<PathBuf>;
+        /// Certificate authorities for verifying etcd (PEM) (default: the system's).
+        pub ca: Option<PathBuf>;
+        /// Client certificate (PEM), if etcd requires one; requires key.
+        pub cert: Option<PathBuf>;
+        /// Private key of cert (PEM, mode 0600).
+        pub key: Option<PathBuf>;
+        /// Interval at which a node looks for items that the leader has planned for it, if it is not notified
+        /// earlier.
+        pub poll_every: Duration = "1s", within ms(10)..=secs(600);
+        /// Interval at which a node compares its partitions with the store.
+        pub verify_every: Duration = "30s", within ms(100)..=secs(3_600);
+    }
 }
 
-/// The settings of `[ring]`, for `besom ring serve`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Ring {
-    /// Hash function of servers and keys.
-    pub hash: HashName,
-    /// How a hash is mapped to a server.
-    pub placement: Placement,
-    /// Number of points of a server with weight 1.
-    pub virtual_nodes: u32,
+keys! {
+    /// The ring of `besom ring serve`. The ring of the cluster has no settings.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Ring in [ring] {
+        /// Hash function: "xxh3", or "md5" (the first four bytes).
+        // Of servers and keys.
+        pub hash: HashName = "xxh3", one of &["xxh3", "md5"] => |word| match word {
+            "md5" => HashName::Md5,
+            _ => HashName::Xxh3,
+        };
+        /// How a hash is mapped to a server: "consistent" or "modulo".
+        pub placement: Placement = "consistent", one of &["consistent", "modulo"] => |word| match word {
+            "modulo" => Placement::Modulo,
+            _ => Placement::Consistent,
+        };
+        /// Number of points on the circle of a server with weight 1.
+        pub virtual_nodes: u32 = 1024, within 1..=VIRTUAL_NODES_MAX;
+    }
 }
 
 impl Coordination {
@@ -73,108 +87,6 @@ const VIRTUAL_NODES_MAX: u32 = 1 << 20;
 
 /// Maximum length of the name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 128;
-
-/// `[coordination]`
-pub(super) const COORDINATION: Section = Section {
-    name: "coordination",
-    doc: "How the nodes of a cluster find each other. Without etcd, the store elects the leader.",
-    keys: &[
-        Key {
-            name: "etcd",
-            default: "",
-            doc: "Endpoints of etcd, such as [\"http://10.0.0.1:2379\"]; https:// for TLS.",
-            setter: Setter::Texts(|s| &mut s.coordination.etcd),
-        },
-        Key {
-            name: "cluster",
-            default: "\"besom\"",
-            doc: "Name of the cluster: the same on all its nodes, and different from other clusters.",
-            setter: Setter::Text(|s| &mut s.coordination.cluster),
-        },
-        Key {
-            name: "user",
-            default: "",
-            doc: "etcd user, if etcd requires authentication; requires password_file.",
-            setter: Setter::OptionalText(|s| &mut s.coordination.user),
-        },
-        Key {
-            name: "password_file",
-            default: "",
-            doc: "File (mode 0600) with the password of that user.",
-            setter: Setter::OptionalPath(|s| &mut s.coordination.password_file),
-        },
-        Key {
-            name: "ca",
-            default: "",
-            doc: "Certificate authorities for verifying etcd (PEM) (default: the system's).",
-            setter: Setter::OptionalPath(|s| &mut s.coordination.ca),
-        },
-        Key {
-            name: "cert",
-            default: "",
-            doc: "Client certificate (PEM), if etcd requires one; requires key.",
-            setter: Setter::OptionalPath(|s| &mut s.coordination.cert),
-        },
-        Key {
-            name: "key",
-            default: "",
-            doc: "Private key of cert (PEM, mode 0600).",
-            setter: Setter::OptionalPath(|s| &mut s.coordination.key),
-        },
-        Key {
-            name: "poll_every",
-            default: "\"1s\"",
-            doc: "Interval at which a node looks for items that the leader has planned for it, if it is \
-                  not notified earlier.",
-            setter: Setter::Duration(
-                |s| &mut s.coordination.poll_every,
-                Duration::from_millis(10),
-                Duration::from_secs(600),
-            ),
-        },
-        Key {
-            name: "verify_every",
-            default: "\"30s\"",
-            doc: "Interval at which a node compares its partitions with the store.",
-            setter: Setter::Duration(
-                |s| &mut s.coordination.verify_every,
-                Duration::from_millis(100),
-                Duration::from_secs(3_600),
-            ),
-        },
-    ],
-};
-
-/// `[ring]`
-pub(super) const RING: Section = Section {
-    name: "ring",
-    doc: "The ring of `besom ring serve`. The ring of the cluster has no settings.",
-    keys: &[
-        Key {
-            name: "hash",
-            default: "\"xxh3\"",
-            doc: "Hash function: \"xxh3\", or \"md5\" (the first four bytes).",
-            setter: Setter::Choice(&["xxh3", "md5"], |s, word| {
-                s.ring.hash = if word == "md5" { HashName::Md5 } else { HashName::Xxh3 };
-            }),
-        },
-        Key {
-            name: "placement",
-            default: "\"consistent\"",
-            doc: "How a hash is mapped to a server: \"consistent\" or \"modulo\".",
-            setter: Setter::Choice(&["consistent", "modulo"], |s, word| {
-                s.ring.placement =
-                    if word == "modulo" { Placement::Modulo } else { Placement::Consistent };
-            }),
-        },
-        Key {
-            name: "virtual_nodes",
-            default: "1024",
-            doc: "Number of points on the circle of a server with weight 1.",
-            setter: Setter::U32(|s| &mut s.ring.virtual_nodes, 1, VIRTUAL_NODES_MAX),
-        },
-    ],
-};
 
 /// Reports keys that are valid alone but not in combination. `place` locates a key of `[coordination]`.
 pub(super) fn judge(

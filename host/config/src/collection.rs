@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding, all_dependants};
 use besom_core::value::Kind;
 
-use super::keys::{Key, Setter, suggestion};
+use super::keys::{keys, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 
@@ -42,35 +42,18 @@ pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 7] = [
     ("raw", Encoding::Raw, Some(Kind::Uuid)),
 ];
 
-/// The values of [`KEYS`].
-#[derive(Debug, Default)]
-pub struct CollectionTable {
-    table: String,
-    tenant: Option<String>,
-    accept_cascades: bool,
+keys! {
+    /// A collection.
+    #[derive(Debug, Default)]
+    pub struct CollectionTable {
+        /// Name of the table in the database (default: the name of the collection).
+        table: String;
+        /// Column with the tenant, if the table has tenants.
+        tenant: Option<String>;
+        /// Delete rows although a foreign key then deletes rows that are no dependants, and are not kept.
+        accept_cascades: bool = false;
+    }
 }
-
-/// The keys of a collection with plain values.
-pub static KEYS: &[Key<CollectionTable>] = &[
-    Key {
-        name: "table",
-        default: "",
-        doc: "Name of the table in the database (default: the name of the collection).",
-        setter: Setter::Text(|c| &mut c.table),
-    },
-    Key {
-        name: "tenant",
-        default: "",
-        doc: "Column with the tenant, if the table has tenants.",
-        setter: Setter::OptionalText(|c| &mut c.tenant),
-    },
-    Key {
-        name: "accept_cascades",
-        default: "false",
-        doc: "Delete rows although a foreign key then deletes rows that are no dependants, and are not kept.",
-        setter: Setter::Bool(|c| &mut c.accept_cascades),
-    },
-];
 
 /// The keys of a collection with structured values, and their descriptions.
 pub const SHAPED: [(&str, &str); 5] = [
@@ -126,7 +109,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
     }
     let mut plain = CollectionTable { table: name.clone(), ..CollectionTable::default() };
     let shaped = SHAPED.map(|(name, _)| name);
-    let mut parts = walker.read(&path, table, KEYS, &shaped, &mut plain);
+    let mut parts = walker.read(&path, table, CollectionTable::KEYS, &shaped, &mut plain);
 
     let mut columns = BTreeMap::new();
     match table.get("columns") {

@@ -14,79 +14,104 @@ use besom_core::delivery::{Rules, broker};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place, Source};
-use super::keys::{Key, Setter};
-use super::sections::{Section, Sections};
+use super::keys::{Bytes, U64OrNone, defaults, keys};
+use super::quantity::{days, ms, secs};
+use super::sections::Sections;
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
 
 pub use receiver::{KafkaServers, Receiver, RedisServers, Target};
 
-/// The settings of `[delivery]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Delivery {
-    /// Hosts that messages may be sent to, as `name` or `name:port`.
-    pub hosts: Vec<String>,
-    /// Maximum number of concurrent requests, over all topics.
-    pub concurrency: u32,
-    /// Interval at which the leader looks for messages.
-    pub poll: Duration,
-    /// Certificate authorities for verifying receivers; `None` means the system's.
-    pub ca: Option<PathBuf>,
-    /// Maximum number of undelivered messages of a task per topic.
-    pub pending_max: u32,
-    /// Maximum total size of these messages, in bytes.
-    pub pending_bytes_max: u64,
+keys! {
+    /// How messages of the outbox are delivered. [topics.NAME] says where to.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Delivery in [delivery] {
+        /// Hosts that messages may be sent to, each as name or name:port; all others are refused.
+        pub hosts: Vec<String>;
+        /// Maximum number of concurrent requests, over all topics; one of them is kept for each topic without
+        /// any.
+        pub concurrency: u32 = 32, within 1..=10_000;
+        /// Interval at which the leader looks for messages, if a topic has a route.
+        pub poll: Duration = "1s", within ms(10)..=secs(600);
+        /// Certificate authorities for verifying receivers (PEM) (default: the system's).
+        pub ca: Option<PathBuf>;
+        /// Maximum number of undelivered messages of a task per topic; above it, the task is held. For a
+        /// topic without a route, the oldest messages are removed instead.
+        pub pending_max: u32 = 100000, within 1..=1_000_000_000;
+        /// Maximum total size of the undelivered messages of a task per topic.
+        pub pending_bytes_max: Bytes = "1GiB", within 1 << 20..=1 << 50;
+    }
 }
 
-/// The settings of `[topics.NAME]`: the route of a topic.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Route {
-    /// URL that each message is posted to, or the servers of a broker.
-    pub url: String,
-    /// File with the bearer token for the receiver.
-    pub token_file: Option<PathBuf>,
-    /// Value of the `Content-Type` header.
-    pub content_type: String,
-    /// Maximum time for one attempt.
-    pub timeout: Duration,
-    /// Maximum number of attempts, after which a message is given up.
-    pub attempts_max: u32,
-    /// Pause after the first failure; it doubles with each further failure.
-    pub backoff: Duration,
-    /// Longest pause between two attempts.
-    pub backoff_max: Duration,
-    /// Maximum number of concurrent requests of this topic.
-    pub concurrency: u32,
-    /// Maximum size of the kept part of an answer, in bytes.
-    pub reply_bytes_max: u64,
-    /// Whether the product may enter messages.
-    pub feed: bool,
-    /// How the attributes of a message are sent.
-    pub envelope: Envelope,
-    /// URI of the schema of the payloads.
-    pub schema: Option<String>,
-    /// User of the broker.
-    pub user: Option<String>,
-    /// File with the user's password.
-    pub password_file: Option<PathBuf>,
-    /// Name of the stream; `None` means the topic's name.
-    pub stream: Option<String>,
-    /// Approximate maximum length of the stream; 0 means no limit.
-    pub length_max: u64,
-    /// Number of replicas that must have a message before it is delivered.
-    pub replicas: u32,
-    /// Name of the topic of Kafka; `None` means this topic's name.
-    pub topic: Option<String>,
-    /// How the user identifies itself to Kafka.
-    pub sasl: Sasl,
-    /// Client certificate for Kafka (PEM).
-    pub cert: Option<PathBuf>,
-    /// Private key of `cert` (PEM).
-    pub key: Option<PathBuf>,
-    /// Maximum number of messages sent to the broker at once.
-    pub batch: u32,
-    /// Maximum size of their payloads, in bytes.
-    pub batch_bytes: u64,
+keys! {
+    /// The route of a topic.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Route {
+        /// URL that each message is posted to (http:// or https://), or the servers of a Redis stream
+        /// (redis://host:port or rediss://host:port; several, separated by commas, are nodes of a cluster) or
+        /// of a topic of Kafka (kafka://host:port or kafka+ssl://host:port; one or several brokers of a
+        /// cluster). Every host must be in delivery.hosts.
+        pub url: String;
+        /// File (mode 0600) with the token that is sent as `Authorization: Bearer`.
+        pub token_file: Option<PathBuf>;
+        /// Media type of the payloads: the Content-Type header, or the attribute datacontenttype.
+        pub content_type: String = "application/json";
+        /// Maximum time for one attempt, from connecting to the end of the answer.
+        pub timeout: Duration = "10s", within ms(10)..=secs(3_600);
+        /// Maximum number of attempts, after which a message is given up: with the default pauses after about
+        /// half a day.
+        pub attempts_max: u32 = 200, within 1..=1_000_000;
+        /// Pause after the first failure; it doubles with each further failure, minus a random part of up to
+        /// one half.
+        pub backoff: Duration = "1s", within ms(1)..=days(1);
+        /// Longest pause between two attempts, even if the receiver requests a longer one; to a broker at
+        /// most 30s.
+        pub backoff_max: Duration = "5m", within ms(1)..=days(30);
+        /// Maximum number of concurrent requests of this topic.
+        pub concurrency: u32 = 4, within 1..=1_000;
+        /// Maximum size of an answer that is kept for the task; the rest is not read.
+        pub reply_bytes_max: Bytes = "64KiB", within 0..=1 << 20;
+        /// Whether the product may enter messages: with POST /feed/TOPIC/KEY to the activity endpoint, or by
+        /// inserting rows into the table besom_feed (PostgreSQL: besom.feed).
+        pub feed: bool = false;
+        /// How the CloudEvents attributes are sent: beside the payload (binary), or with it in one JSON
+        /// object (structured).
+        pub envelope: Envelope = "binary", one of &["binary", "structured"] => |word| match word {
+            "structured" => Envelope::Structured,
+            _ => Envelope::Binary,
+        };
+        /// URI of the schema of the payloads: the attribute dataschema.
+        pub schema: Option<String>;
+        /// Redis: the user (default: the server's default user). Kafka: the user of SASL (default: no SASL).
+        pub user: Option<String>;
+        /// Redis, Kafka: file (mode 0600) with the user's password.
+        pub password_file: Option<PathBuf>;
+        /// Redis: name of the stream (default: the topic's name).
+        pub stream: Option<String>;
+        /// Redis: approximate number of messages that the stream keeps; older ones are removed, read or not.
+        /// 0: all of them.
+        pub length_max: U64OrNone = 0, within 1..=u64::MAX >> 1;
+        /// Redis: number of replicas that must have a message before it counts as delivered. With 0, a
+        /// failover can lose the latest delivered messages.
+        pub replicas: u32 = 0, within 0..=100;
+        /// Kafka: name of the topic in Kafka (default: the name of this topic). It must exist.
+        pub topic: Option<String>;
+        /// Kafka: mechanism by which the user identifies itself.
+        pub sasl: Sasl = "scram-sha-512",
+            one of &["plain", "scram-sha-256", "scram-sha-512"] => |word| match word {
+                "plain" => Sasl::Plain,
+                "scram-sha-256" => Sasl::ScramSha256,
+                _ => Sasl::ScramSha512,
+            };
+        /// Kafka: client certificate (PEM), if the brokers require one; requires key.
+        pub cert: Option<PathBuf>;
+        /// Kafka: private key of cert (PEM, mode 0600).
+        pub key: Option<PathBuf>;
+        /// Redis, Kafka: maximum number of messages that are sent at once.
+        pub batch: u32 = 2000, within 1..=100_000;
+        /// Redis, Kafka: maximum size of their payloads; a larger message is sent alone.
+        pub batch_bytes: Bytes = "4MiB", within 1 << 10..=1 << 30;
+    }
 }
 
 /// A mechanism of SASL, by which a user proves that it knows its password.
@@ -133,220 +158,6 @@ impl Route {
     }
 }
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const DAY_MS: u64 = 86_400_000;
-
-/// The keys of `[delivery]`.
-pub(super) const DELIVERY: Section = Section {
-    name: "delivery",
-    doc: "How messages of the outbox are delivered. [topics.NAME] says where to.",
-    keys: &[
-        Key {
-            name: "hosts",
-            default: "",
-            doc: "Hosts that messages may be sent to, each as name or name:port; all others are refused.",
-            setter: Setter::Texts(|s: &mut Sections| &mut s.delivery.hosts),
-        },
-        Key {
-            name: "concurrency",
-            default: "32",
-            doc: "Maximum number of concurrent requests, over all topics; one of them is kept for each \
-                  topic without any.",
-            setter: Setter::U32(|s: &mut Sections| &mut s.delivery.concurrency, 1, 10_000),
-        },
-        Key {
-            name: "poll",
-            default: "\"1s\"",
-            doc: "Interval at which the leader looks for messages, if a topic has a route.",
-            setter: Setter::Duration(|s: &mut Sections| &mut s.delivery.poll, ms(10), ms(600_000)),
-        },
-        Key {
-            name: "ca",
-            default: "",
-            doc: "Certificate authorities for verifying receivers (PEM) (default: the system's).",
-            setter: Setter::OptionalPath(|s: &mut Sections| &mut s.delivery.ca),
-        },
-        Key {
-            name: "pending_max",
-            default: "100000",
-            doc: "Maximum number of undelivered messages of a task per topic; above it, the task is held. \
-                  For a topic without a route, the oldest messages are removed instead.",
-            setter: Setter::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
-        },
-        Key {
-            name: "pending_bytes_max",
-            default: "\"1GiB\"",
-            doc: "Maximum total size of the undelivered messages of a task per topic.",
-            setter: Setter::Bytes(
-                |s: &mut Sections| &mut s.delivery.pending_bytes_max,
-                1 << 20,
-                1 << 50,
-            ),
-        },
-    ],
-};
-
-/// The keys of `[topics.NAME]`.
-pub static KEYS: &[Key<Route>] = &[
-    Key {
-        name: "url",
-        default: "",
-        doc: "URL that each message is posted to (http:// or https://), or the servers of a Redis stream \
-              (redis://host:port or rediss://host:port; several, separated by commas, are nodes of a \
-              cluster) or of a topic of Kafka (kafka://host:port or kafka+ssl://host:port; one or several \
-              brokers of a cluster). Every host must be in delivery.hosts.",
-        setter: Setter::Text(|r| &mut r.url),
-    },
-    Key {
-        name: "token_file",
-        default: "",
-        doc: "File (mode 0600) with the token that is sent as `Authorization: Bearer`.",
-        setter: Setter::OptionalPath(|r| &mut r.token_file),
-    },
-    Key {
-        name: "content_type",
-        default: "\"application/json\"",
-        doc: "Media type of the payloads: the Content-Type header, or the attribute datacontenttype.",
-        setter: Setter::Text(|r| &mut r.content_type),
-    },
-    Key {
-        name: "timeout",
-        default: "\"10s\"",
-        doc: "Maximum time for one attempt, from connecting to the end of the answer.",
-        setter: Setter::Duration(|r| &mut r.timeout, ms(10), ms(3_600_000)),
-    },
-    Key {
-        name: "attempts_max",
-        default: "200",
-        doc: "Maximum number of attempts, after which a message is given up: with the default pauses after about half a day.",
-        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000_000),
-    },
-    Key {
-        name: "backoff",
-        default: "\"1s\"",
-        doc: "Pause after the first failure; it doubles with each further failure, minus a random part of up to one half.",
-        setter: Setter::Duration(|r| &mut r.backoff, ms(1), ms(DAY_MS)),
-    },
-    Key {
-        name: "backoff_max",
-        default: "\"5m\"",
-        doc: "Longest pause between two attempts, even if the receiver requests a longer one; to a broker at \
-              most 30s.",
-        setter: Setter::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),
-    },
-    Key {
-        name: "concurrency",
-        default: "4",
-        doc: "Maximum number of concurrent requests of this topic.",
-        setter: Setter::U32(|r| &mut r.concurrency, 1, 1_000),
-    },
-    Key {
-        name: "reply_bytes_max",
-        default: "\"64KiB\"",
-        doc: "Maximum size of an answer that is kept for the task; the rest is not read.",
-        setter: Setter::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
-    },
-    Key {
-        name: "feed",
-        default: "false",
-        doc: "Whether the product may enter messages: with POST /feed/TOPIC/KEY to the activity \
-              endpoint, or by inserting rows into the table besom_feed (PostgreSQL: besom.feed).",
-        setter: Setter::Bool(|r| &mut r.feed),
-    },
-    Key {
-        name: "envelope",
-        default: "\"binary\"",
-        doc: "How the CloudEvents attributes are sent: beside the payload (binary), or with it in one \
-              JSON object (structured).",
-        setter: Setter::Choice(&["binary", "structured"], |r, word| {
-            r.envelope = if word == "structured" { Envelope::Structured } else { Envelope::Binary };
-        }),
-    },
-    Key {
-        name: "schema",
-        default: "",
-        doc: "URI of the schema of the payloads: the attribute dataschema.",
-        setter: Setter::OptionalText(|r| &mut r.schema),
-    },
-    Key {
-        name: "user",
-        default: "",
-        doc: "Redis: the user (default: the server's default user). Kafka: the user of SASL (default: no SASL).",
-        setter: Setter::OptionalText(|r| &mut r.user),
-    },
-    Key {
-        name: "password_file",
-        default: "",
-        doc: "Redis, Kafka: file (mode 0600) with the user's password.",
-        setter: Setter::OptionalPath(|r| &mut r.password_file),
-    },
-    Key {
-        name: "stream",
-        default: "",
-        doc: "Redis: name of the stream (default: the topic's name).",
-        setter: Setter::OptionalText(|r| &mut r.stream),
-    },
-    Key {
-        name: "length_max",
-        default: "0",
-        doc: "Redis: approximate number of messages that the stream keeps; older ones are removed, read or \
-              not. 0: all of them.",
-        setter: Setter::U64OrNone(|r| &mut r.length_max, 1, u64::MAX >> 1),
-    },
-    Key {
-        name: "replicas",
-        default: "0",
-        doc: "Redis: number of replicas that must have a message before it counts as delivered. With 0, a \
-              failover can lose the latest delivered messages.",
-        setter: Setter::U32(|r| &mut r.replicas, 0, 100),
-    },
-    Key {
-        name: "topic",
-        default: "",
-        doc: "Kafka: name of the topic in Kafka (default: the name of this topic). It must exist.",
-        setter: Setter::OptionalText(|r| &mut r.topic),
-    },
-    Key {
-        name: "sasl",
-        default: "\"scram-sha-512\"",
-        doc: "Kafka: mechanism by which the user identifies itself.",
-        setter: Setter::Choice(&["plain", "scram-sha-256", "scram-sha-512"], |r, word| {
-            r.sasl = match word {
-                "plain" => Sasl::Plain,
-                "scram-sha-256" => Sasl::ScramSha256,
-                _ => Sasl::ScramSha512,
-            };
-        }),
-    },
-    Key {
-        name: "cert",
-        default: "",
-        doc: "Kafka: client certificate (PEM), if the brokers require one; requires key.",
-        setter: Setter::OptionalPath(|r| &mut r.cert),
-    },
-    Key {
-        name: "key",
-        default: "",
-        doc: "Kafka: private key of cert (PEM, mode 0600).",
-        setter: Setter::OptionalPath(|r| &mut r.key),
-    },
-    Key {
-        name: "batch",
-        default: "2000",
-        doc: "Redis, Kafka: maximum number of messages that are sent at once.",
-        setter: Setter::U32(|r| &mut r.batch, 1, 100_000),
-    },
-    Key {
-        name: "batch_bytes",
-        default: "\"4MiB\"",
-        doc: "Redis, Kafka: maximum size of their payloads; a larger message is sent alone.",
-        setter: Setter::Bytes(|r| &mut r.batch_bytes, 1 << 10, 1 << 30),
-    },
-];
-
 /// The keys that only a route to a broker has.
 const OF_BROKERS: &[&str] = &["user", "password_file", "batch", "batch_bytes"];
 /// The keys that only a route to Redis has.
@@ -367,11 +178,9 @@ pub(super) struct RawTopic {
 
 impl RawTopic {
     pub(super) fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTopic {
-        let mut route = Route::default();
-        for key in KEYS {
-            key.set_default(&mut route);
-        }
-        let spans = walker.read(&format!("topics.{}", entry.key), table, KEYS, &[], &mut route);
+        let mut route = defaults(Route::KEYS);
+        let path = format!("topics.{}", entry.key);
+        let spans = walker.read(&path, table, Route::KEYS, &[], &mut route);
         RawTopic { name: entry.key.clone(), name_span: entry.key_span.clone(), spans, route }
     }
 }

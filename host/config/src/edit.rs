@@ -20,10 +20,11 @@ use serde::{Deserialize, Serialize};
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
 use super::hunk::{self, Hunk};
 use super::keys::suggestion;
+use super::limits::{self, LimitsTable};
 use super::resolve::{Overrides, Parsed, RawConfig, TaskOutline};
 use super::schedule::remark;
+use super::task::{self, TaskTable};
 use super::tree::{self, Node, Table};
-use super::{limits, task};
 use splice::{Nowhere, Written};
 
 /// A key of a task that can be edited.
@@ -325,7 +326,7 @@ pub fn pin(text: &str, task: &TaskName, digest: &str) -> Result<String, Refusal>
     let key = || Refusal::Layout { task: task.clone(), key: task::PIN.to_owned() };
     let path = ["tasks", task.as_str(), task::PIN];
     let behind: Vec<Vec<&str>> =
-        task::KEYS.iter().map(|known| vec!["tasks", task.as_str(), known.name]).collect();
+        TaskTable::KEYS.iter().map(|known| vec!["tasks", task.as_str(), known.name]).collect();
     let new = splice::set(text, &path, Written::Text(digest), &behind);
     let new = new.map_err(|Nowhere| key())?;
     // Verifies that nothing but the pin has changed, whatever the layout of the file.
@@ -437,12 +438,12 @@ fn path(task: &TaskName, field: Field) -> Vec<&str> {
 /// then those of the task.
 fn anchors(task: &TaskName, field: Field) -> Vec<Vec<&str>> {
     let of_task = |key| vec!["tasks", task.as_str(), key];
-    let plain: Vec<&str> = task::KEYS.iter().map(|key| key.name).collect();
+    let plain: Vec<&str> = TaskTable::KEYS.iter().map(|key| key.name).collect();
     let mut anchors = Vec::new();
     let end = match field.path() {
         [key] => plain.iter().position(|known| known == key).unwrap_or(plain.len()),
         [table, key, ..] => {
-            let known = limits::KEYS.iter().take_while(|known| known.name != *key);
+            let known = LimitsTable::KEYS.iter().take_while(|known| known.name != *key);
             anchors.extend(known.map(|known| vec!["tasks", task.as_str(), table, known.name]));
             anchors.reverse();
             plain.len()

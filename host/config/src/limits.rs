@@ -4,99 +4,49 @@
 
 use std::time::Duration;
 
-use super::keys::{Fault, Key, Setter};
+use super::keys::{Bytes, Fault, U64OrNone, defaults, keys};
+use super::quantity::{ms, secs};
 use super::tree::Table;
 use super::walk::Walker;
 use besom_ports::guests::{Lane, Limits};
 use besom_runtime::built_in;
 
-/// The values of [`KEYS`]; the wall-clock time is kept as a duration.
-#[derive(Debug, Clone)]
-pub struct LimitsTable {
-    limits: Limits,
-    wall: Duration,
-}
-
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The keys, with the defaults that most lanes have.
-pub static KEYS: &[Key<LimitsTable>] = &[
-    Key {
-        name: "memory_bytes",
-        default: "\"128MiB\"",
-        doc: "Maximum linear memory of one instance.",
-        setter: Setter::Bytes(|l| &mut l.limits.memory_bytes, MIB, 4 * GIB),
-    },
-    Key {
-        name: "fuel",
-        default: "2000000000",
-        doc: "Fuel of one call, about one unit per instruction; 0 disables counting.",
-        setter: Setter::U64OrNone(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
-    },
-    Key {
-        name: "hostcall_fuel",
-        default: "33554432",
-        doc: "Maximum amount of data that one host call may copy out of the plugin, approximately in bytes.",
-        setter: Setter::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
-    },
-    Key {
-        name: "wall",
-        default: "\"10s\"",
-        doc: "Maximum wall-clock time of one call, including waits for the database.",
-        setter: Setter::Duration(
-            |l| &mut l.wall,
-            Duration::from_millis(10),
-            Duration::from_secs(3_600),
-        ),
-    },
-    Key {
-        name: "batch_items",
-        default: "1000",
-        doc: "Maximum number of items in one call.",
-        setter: Setter::U32(|l| &mut l.limits.batch_items, 1, 10_000),
-    },
-    Key {
-        name: "batch_bytes",
-        default: "\"1MiB\"",
-        doc: "Maximum total size of the items in one call.",
-        setter: Setter::Bytes(|l| &mut l.limits.batch_bytes, 4096, 64 * MIB),
-    },
-    Key {
-        name: "rows_read",
-        default: "100000",
-        doc: "Maximum number of rows that one call may read.",
-        setter: Setter::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
-    },
-    Key {
-        name: "read_bytes",
-        default: "\"16MiB\"",
-        doc: "Maximum size of the result of one read; a page of a range read ends with the row that reaches it.",
-        setter: Setter::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
-    },
-    Key {
-        name: "changes",
-        default: "1000",
-        doc: "Maximum number of changes of one item, not counting the rows of read sets.",
-        setter: Setter::U32(|l| &mut l.limits.changes, 1, 1_000_000),
-    },
-    Key {
-        name: "deletes",
-        default: "10000",
-        doc: "Maximum number of rows that one item may delete, including the rows of read sets.",
-        setter: Setter::U64(|l| &mut l.limits.deletes, 0, 100_000_000),
-    },
-    Key {
-        name: "log_bytes",
-        default: "\"64KiB\"",
-        doc: "Maximum size of the log that is kept of one call.",
-        setter: Setter::Bytes(|l| &mut l.limits.log_bytes, 0, 16 * MIB),
-    },
-];
+keys! {
+    /// Limits of one call of the plugin.
+    // The defaults are those that most lanes have.
+    #[derive(Debug, Clone, Default)]
+    pub struct LimitsTable {
+        /// Maximum linear memory of one instance.
+        memory_bytes: Bytes = "128MiB", within MIB..=4 * GIB;
+        /// Fuel of one call, about one unit per instruction; 0 disables counting.
+        fuel: U64OrNone = 2000000000, within 10_000..=u64::MAX / 2;
+        /// Maximum amount of data that one host call may copy out of the plugin, approximately in bytes.
+        hostcall_fuel: u64 = 33554432, within 4096..=4 * GIB;
+        /// Maximum wall-clock time of one call, including waits for the database.
+        wall: Duration = "10s", within ms(10)..=secs(3_600);
+        /// Maximum number of items in one call.
+        batch_items: u32 = 1000, within 1..=10_000;
+        /// Maximum total size of the items in one call.
+        batch_bytes: Bytes = "1MiB", within 4096..=64 * MIB;
+        /// Maximum number of rows that one call may read.
+        rows_read: u64 = 100000, within 1..=100_000_000;
+        /// Maximum size of the result of one read; a page of a range read ends with the row that reaches it.
+        read_bytes: Bytes = "16MiB", within 64 << 10..=4 * GIB;
+        /// Maximum number of changes of one item, not counting the rows of read sets.
+        changes: u32 = 1000, within 1..=1_000_000;
+        /// Maximum number of rows that one item may delete, including the rows of read sets.
+        deletes: u64 = 10000, within 0..=100_000_000;
+        /// Maximum size of the log that is kept of one call.
+        log_bytes: Bytes = "64KiB", within 0..=16 * MIB;
+    }
+}
 
 /// Returns the limits of a task without `[tasks.NAME.limits]`.
 pub fn default_limits(lane: Lane) -> Limits {
-    settle(defaults(lane))
+    settle(of_lane(lane))
 }
 
 /// Reads the limits of a task; missing keys have the defaults of its lane and plugin.
@@ -107,11 +57,11 @@ pub fn read(
     lane: Lane,
     plugin: &str,
 ) -> Limits {
-    let mut limits = defaults(lane);
+    let mut limits = of_lane(lane);
     if built_in::is_uncounted(plugin) {
-        limits.limits.fuel = 0;
+        limits.fuel = 0;
     }
-    walker.read(&format!("{path}.limits"), table, KEYS, &[], &mut limits);
+    walker.read(&format!("{path}.limits"), table, LimitsTable::KEYS, &[], &mut limits);
     settle(limits)
 }
 
@@ -120,37 +70,32 @@ pub fn read(
 /// # Errors
 /// An unknown key, or what is wrong with the value.
 pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
-    match KEYS.iter().find(|known| known.name == key) {
-        Some(known) => known.read_text(&mut defaults(Lane::Normal), text),
+    match LimitsTable::KEYS.iter().find(|known| known.name == key) {
+        Some(known) => known.read_text(&mut of_lane(Lane::Normal), text),
         None => Err(Fault::new(format!("there is no limit `{key}`"))),
     }
 }
 
 fn settle(table: LimitsTable) -> Limits {
-    let wall_ms = u64::try_from(table.wall.as_millis()).unwrap_or(u64::MAX);
-    Limits { wall_ms, ..table.limits }
+    Limits {
+        memory_bytes: table.memory_bytes,
+        fuel: table.fuel,
+        hostcall_fuel: table.hostcall_fuel,
+        wall_ms: u64::try_from(table.wall.as_millis()).unwrap_or(u64::MAX),
+        batch_items: table.batch_items,
+        batch_bytes: table.batch_bytes,
+        rows_read: table.rows_read,
+        read_bytes: table.read_bytes,
+        changes: table.changes,
+        deletes: table.deletes,
+        log_bytes: table.log_bytes,
+    }
 }
 
-fn defaults(lane: Lane) -> LimitsTable {
-    let limits = Limits {
-        memory_bytes: 0,
-        fuel: 0,
-        hostcall_fuel: 0,
-        wall_ms: 0,
-        batch_items: 0,
-        batch_bytes: 0,
-        rows_read: 0,
-        read_bytes: 0,
-        changes: 0,
-        deletes: 0,
-        log_bytes: 0,
-    };
-    let mut table = LimitsTable { limits, wall: Duration::ZERO };
-    for key in KEYS {
-        key.set_default(&mut table);
-    }
+fn of_lane(lane: Lane) -> LimitsTable {
+    let mut table = defaults(LimitsTable::KEYS);
     for (name, text) in lane.row().limits {
-        let key = KEYS.iter().find(|k| k.name == *name).expect("a key of the list");
+        let key = LimitsTable::KEYS.iter().find(|k| k.name == *name).expect("a key of the list");
         key.read_text(&mut table, text).expect("a value of its type");
     }
     table

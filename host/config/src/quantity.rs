@@ -13,6 +13,21 @@ const UNITS: [(&str, u64); 6] = [
 
 const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
+/// So many milliseconds, for the bounds of keys.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// So many seconds.
+pub(super) const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// So many days.
+pub(super) const fn days(n: u64) -> Duration {
+    Duration::from_secs(n * 86_400)
+}
+
 /// The fix for an invalid duration.
 pub const SPAN_FIX: &str =
     "write an integer and a unit, such as \"250ms\", \"30s\", \"15m\", \"24h\" or \"7d\"";

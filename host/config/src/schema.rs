@@ -1,12 +1,18 @@
 //! The JSON Schema of `besom.toml`, for editors; generated from the lists that read the file.
 
+use std::ops::RangeInclusive;
+
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::collection::{self, ENCODINGS, KINDS};
+use super::collection::{self, CollectionTable, ENCODINGS, KINDS};
+use super::delivery::Route;
 use super::keys::{Key, Setter};
+use super::limits::LimitsTable;
 use super::quantity::{show_bytes, show_duration};
 use super::sections::SECTIONS;
-use super::{delivery, limits, settings, task};
+use super::settings::HostSettings;
+use super::task::{self, RetryTable, TaskTable, YieldTable};
 
 const SPAN: &str = r"^(0|([0-9]+(ms|s|m|h|d|w))+)$";
 const SIZE: &str = r"^[0-9]+ ?(B|KiB|MiB|GiB)?$";
@@ -17,7 +23,7 @@ pub fn schema() -> Value {
     for section in SECTIONS {
         root.insert(section.name.into(), object(section.doc, section.keys, Map::new()));
     }
-    let mut topic = object("The route of a topic.", delivery::KEYS, Map::new());
+    let mut topic = object(Route::DOC, Route::KEYS, Map::new());
     topic["required"] = json!(["url"]);
     root.insert(
         "topics".into(),
@@ -62,12 +68,12 @@ fn task_schema() -> Value {
         "uniqueItems": true,
     });
     let mut more = Map::new();
-    let mut own = object(doc("settings"), settings::HOST_KEYS, Map::new());
+    let mut own = object(doc("settings"), HostSettings::KEYS, Map::new());
     own["additionalProperties"] = json!(true);
     more.insert("settings".into(), own);
-    more.insert("limits".into(), object(doc("limits"), limits::KEYS, Map::new()));
-    more.insert("retry".into(), object(doc("retry"), task::RETRY_KEYS, Map::new()));
-    more.insert("yield".into(), object(doc("yield"), task::YIELD_KEYS, Map::new()));
+    more.insert("limits".into(), object(LimitsTable::DOC, LimitsTable::KEYS, Map::new()));
+    more.insert("retry".into(), object(RetryTable::DOC, RetryTable::KEYS, Map::new()));
+    more.insert("yield".into(), object(YieldTable::DOC, YieldTable::KEYS, Map::new()));
     more.insert(
         "collections".into(),
         json!({
@@ -94,7 +100,7 @@ fn task_schema() -> Value {
             }] },
         }),
     );
-    let mut schema = object("A task.", task::KEYS, more);
+    let mut schema = object(TaskTable::DOC, TaskTable::KEYS, more);
     schema["required"] = json!(["plugin"]);
     schema
 }
@@ -130,38 +136,29 @@ fn collection_schema() -> Value {
         shape["description"] = json!(doc);
         more.insert(name.into(), shape);
     }
-    let mut schema = object("A collection.", collection::KEYS, more);
+    let mut schema = object(CollectionTable::DOC, CollectionTable::KEYS, more);
     schema["required"] = json!(["key", "columns"]);
     schema
+}
+
+fn integer(range: &RangeInclusive<impl Serialize>) -> Value {
+    json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
 }
 
 fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
     let mut properties = Map::new();
     for key in keys {
         let mut property = match &key.setter {
-            Setter::Duration(_, min, max) => json!({
+            Setter::Duration(_, range) => json!({
                 "anyOf": [{ "type": "string", "pattern": SPAN }, { "const": 0 }],
-                "$comment": format!("from {} to {}", show_duration(*min), show_duration(*max)),
+                "$comment": format!("from {} to {}", show_duration(*range.start()), show_duration(*range.end())),
             }),
-            Setter::U32(_, min, max) => {
-                json!({ "type": "integer", "minimum": min, "maximum": max })
-            }
-            Setter::U64(_, min, max) => {
-                json!({ "type": "integer", "minimum": min, "maximum": max })
-            }
-            Setter::U64OrNone(_, min, max) => json!({
-                "anyOf": [
-                    { "type": "integer", "minimum": min, "maximum": max },
-                    { "const": 0 },
-                ],
-            }),
-            Setter::Limit(_, max) => json!({ "type": "integer", "minimum": 1, "maximum": max }),
-            Setter::Bytes(_, min, max) => json!({
-                "anyOf": [
-                    { "type": "integer", "minimum": min, "maximum": max },
-                    { "type": "string", "pattern": SIZE },
-                ],
-                "$comment": format!("from {} to {}", show_bytes(*min), show_bytes(*max)),
+            Setter::U32(_, range) | Setter::Limit(_, range) => integer(range),
+            Setter::U64(_, range) => integer(range),
+            Setter::U64OrNone(_, range) => json!({ "anyOf": [integer(range), { "const": 0 }] }),
+            Setter::Bytes(_, range) => json!({
+                "anyOf": [integer(range), { "type": "string", "pattern": SIZE }],
+                "$comment": format!("from {} to {}", show_bytes(*range.start()), show_bytes(*range.end())),
             }),
             Setter::Bool(_) => json!({ "type": "boolean" }),
             Setter::Choice(choices, _) => json!({ "enum": choices }),

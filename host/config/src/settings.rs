@@ -2,37 +2,22 @@
 
 use besom_core::value::{Field, Value};
 
-use super::keys::{Fault, Key, Setter};
+use super::keys::{Fault, keys};
 use super::quantity::{SPAN_FIX, duration, show_duration};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::Walker;
 use besom_ports::guests::{Manifest, Setting, SettingKind};
 
-/// The settings that the host itself uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HostSettings {
-    /// Maximum number of tenants that one run visits.
-    pub tenants_per_run: u32,
-    /// Maximum number of items that one run plans per tenant.
-    pub candidates_per_tenant: u32,
+keys! {
+    /// The settings that the host itself uses. A manifest may have other defaults for them in its extra fields.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct HostSettings {
+        /// Maximum number of tenants with candidates that one run visits.
+        pub projects_per_run: u32 = 100, within 1..=10_000_000;
+        /// Maximum number of items that one run plans per tenant.
+        pub candidates_per_project: u32 = 500, within 1..=10_000_000;
+    }
 }
-
-/// The settings that the host itself uses. A manifest may have other defaults for them in its extra
-/// fields.
-pub static HOST_KEYS: &[Key<HostSettings>] = &[
-    Key {
-        name: "projects_per_run",
-        default: "100",
-        doc: "Maximum number of tenants with candidates that one run visits.",
-        setter: Setter::U32(|s| &mut s.tenants_per_run, 1, 10_000_000),
-    },
-    Key {
-        name: "candidates_per_project",
-        default: "500",
-        doc: "Maximum number of items that one run plans per tenant.",
-        setter: Setter::U32(|s| &mut s.candidates_per_tenant, 1, 10_000_000),
-    },
-];
 
 /// The settings of a task.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,7 +38,7 @@ pub fn read(
 ) -> Read {
     let path = format!("{path}.settings");
     let mut read = Read::default();
-    for key in HOST_KEYS {
+    for key in HostSettings::KEYS {
         key.set_default(&mut read.host);
         let own = manifest.extra.iter().find(|f| f.name == key.name);
         if let Some(Field { value: Value::Integer(n), .. }) = own {
@@ -63,13 +48,13 @@ pub fn read(
     }
     for entry in &table.0 {
         let declared = manifest.settings.iter().any(|s| s.name == entry.key);
-        if let Some(key) = HOST_KEYS.iter().find(|k| k.name == entry.key) {
+        if let Some(key) = HostSettings::KEYS.iter().find(|k| k.name == entry.key) {
             if let Err(fault) = key.read(&mut read.host, &entry.node) {
                 walker.fault(&entry.span, fault);
             }
         } else if !declared {
             let own = manifest.settings.iter().map(|s| s.name.as_str());
-            walker.unknown(entry, &path, own.chain(HOST_KEYS.iter().map(|k| k.name)));
+            walker.unknown(entry, &path, own.chain(HostSettings::KEYS.iter().map(|k| k.name)));
         }
     }
     for setting in &manifest.settings {

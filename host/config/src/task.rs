@@ -19,12 +19,13 @@ use besom_core::value::{Field, Value};
 use besom_core::window::{Window, Windows};
 
 use super::collection::name_of;
-use super::keys::{Fault, Key, RowsOrShare, Setter, suggestion, written};
-use super::quantity::show_duration;
+use super::keys::{Fault, RowsOrShare, defaults, keys, suggestion, written};
+use super::limits::{self, LimitsTable};
+use super::quantity::{days, ms, secs, show_duration};
 use super::settings;
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
-use super::{Plugin, PluginFault, limits};
+use super::{Plugin, PluginFault};
 use besom_ports::guests::{Described, Lane, Manifest};
 use besom_ports::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
 
@@ -43,197 +44,71 @@ const HORIZON_UNSCHEDULED: Duration = Duration::from_secs(86_400);
 /// Maximum length of the name of a task, in characters: it is a label of metrics and a column.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The values of [`KEYS`].
-#[derive(Debug, Clone, Default)]
-pub struct TaskTable {
-    plugin: String,
-    schedule: Option<String>,
-    timezone: String,
-    overlap: Option<Overlap>,
-    catch_up: String,
-    catch_up_max: u32,
-    jitter: Duration,
-    at_start: bool,
-    horizon: Duration,
-    keep_removed: Duration,
-    queue_max: u32,
-    timers_max: u32,
-    dead_max: u32,
-    rows_per_second: u32,
-    max_delete: Option<RowsOrShare>,
-    max_delete_floor: u64,
-    max_dead_letters: Option<NonZeroU32>,
-    max_failed_runs: Option<NonZeroU32>,
-    windows: Vec<String>,
-    mode: Option<Mode>,
-    approve_within: Duration,
-    lane: String,
-    sha256: Option<String>,
+keys! {
+    /// A task.
+    #[derive(Debug, Clone, Default)]
+    pub struct TaskTable {
+        /// A built-in plugin, or a file in the plugin directory.
+        plugin: String;
+        /// Five fields as in crontab(5), six with seconds first, a macro such as @hourly, or "@every 30s";
+        /// without it, the task runs only when triggered.
+        schedule: Option<String>;
+        /// IANA time zone of the schedule.
+        timezone: String = "UTC";
+        /// What to do with a slot while the previous run is active.
+        overlap: Option<Overlap> = "skip", one of &["skip", "queue", "allow"] => |word| Some(match word {
+            "queue" => Overlap::Queue,
+            "allow" => Overlap::Allow,
+            _ => Overlap::Skip,
+        });
+        /// What to do with slots that passed while no host led.
+        catch_up: String = "coalesce", one of &["skip", "coalesce", "all"] => str::to_owned;
+        /// With catch_up = "all", the maximum number of passed slots that run, the latest ones.
+        catch_up_max: u32 = 10, within 1..=1_000;
+        /// Maximum delay of a run after its slot; delays are distributed evenly.
+        jitter: Duration = "0s", within secs(0)..=days(1);
+        /// Whether the task also runs when a leader starts, and when its settings change.
+        at_start: bool = false;
+        /// How far ahead due items are planned (default: twice the widest gap of the schedule).
+        horizon: Duration, within secs(1)..=days(366);
+        /// How long before-images of rows are kept; "0s" keeps none.
+        keep_removed: Duration = "7d", within secs(0)..=days(3_650);
+        /// Maximum number of items waiting in the log; above it, nothing more is planned until the nodes have
+        /// caught up.
+        queue_max: u32 = 100000, within 1..=1_000_000_000;
+        /// Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in
+        /// the lane due, 1000000 in other lanes).
+        timers_max: u32, within 1..=1_000_000_000;
+        /// Maximum number of open dead letters; at the limit, nothing more is planned until some are retried
+        /// or discarded.
+        dead_max: u32 = 100000, within 1..=1_000_000_000;
+        /// Maximum number of rows that all nodes together change per second for this task; 0 means no limit.
+        rows_per_second: u32 = 0, within 0..=1_000_000_000;
+        /// Maximum number of rows that one run may delete from each collection, or the maximum part of the
+        /// collection, such as "5%"; a run that wants more is stopped and the task paused.
+        max_delete: Option<RowsOrShare>;
+        /// Number of rows that one run may delete however small the part in max_delete is.
+        max_delete_floor: u64 = 1000, within 0..=1_000_000_000_000;
+        /// Maximum number of items of one run that are set aside; a run that wants more is stopped and the
+        /// task paused. Without the key there is no limit.
+        max_dead_letters: Option<NonZeroU32>, within 1..=1_000_000_000;
+        /// Number of runs in a row that fail before the task is paused. Without the key there is no limit.
+        max_failed_runs: Option<NonZeroU32>, within 1..=1_000;
+        /// When the task may scan and execute, such as ["Mon-Fri 22:00-05:00 Europe/Berlin"]; without it,
+        /// always. A window that names no time zone follows `timezone`.
+        windows: Vec<String>;
+        /// How far a run goes by itself: preview shows what it would change, approve waits for an approval of
+        /// what it has planned, live executes it (default: host.default_mode).
+        mode: Option<Mode>, one of mode::NAMES => Mode::parse;
+        /// With mode = "approve", how long what a run has planned may wait; then it is discarded.
+        approve_within: Duration = "7d", within secs(1)..=days(366);
+        /// Lane granted to your own plugin if it requests another than normal: due has the highest priority,
+        /// heavy the largest limits.
+        lane: String, one of lane::NAMES => str::to_owned;
+        /// SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom task pin` writes it.
+        sha256: Option<String>;
+    }
 }
-
-const DAY: u64 = 86_400;
-
-/// The keys of a task with plain values.
-pub static KEYS: &[Key<TaskTable>] = &[
-    Key {
-        name: "plugin",
-        default: "",
-        doc: "A built-in plugin, or a file in the plugin directory.",
-        setter: Setter::Text(|t| &mut t.plugin),
-    },
-    Key {
-        name: "schedule",
-        default: "",
-        doc: "Five fields as in crontab(5), six with seconds first, a macro such as @hourly, or \"@every 30s\"; without it, the task runs only when triggered.",
-        setter: Setter::OptionalText(|t| &mut t.schedule),
-    },
-    Key {
-        name: "timezone",
-        default: "\"UTC\"",
-        doc: "IANA time zone of the schedule.",
-        setter: Setter::Text(|t| &mut t.timezone),
-    },
-    Key {
-        name: "overlap",
-        default: "\"skip\"",
-        doc: "What to do with a slot while the previous run is active.",
-        setter: Setter::Choice(&["skip", "queue", "allow"], |t, word| {
-            t.overlap = Some(match word {
-                "queue" => Overlap::Queue,
-                "allow" => Overlap::Allow,
-                _ => Overlap::Skip,
-            });
-        }),
-    },
-    Key {
-        name: "catch_up",
-        default: "\"coalesce\"",
-        doc: "What to do with slots that passed while no host led.",
-        setter: Setter::Choice(&["skip", "coalesce", "all"], |t, word| {
-            t.catch_up = word.to_owned();
-        }),
-    },
-    Key {
-        name: "catch_up_max",
-        default: "10",
-        doc: "With catch_up = \"all\", the maximum number of passed slots that run, the latest ones.",
-        setter: Setter::U32(|t| &mut t.catch_up_max, 1, 1_000),
-    },
-    Key {
-        name: "jitter",
-        default: "\"0s\"",
-        doc: "Maximum delay of a run after its slot; delays are distributed evenly.",
-        setter: Setter::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
-    },
-    Key {
-        name: "at_start",
-        default: "false",
-        doc: "Whether the task also runs when a leader starts, and when its settings change.",
-        setter: Setter::Bool(|t| &mut t.at_start),
-    },
-    Key {
-        name: "horizon",
-        default: "",
-        doc: "How far ahead due items are planned (default: twice the widest gap of the schedule).",
-        setter: Setter::Duration(
-            |t| &mut t.horizon,
-            Duration::from_secs(1),
-            Duration::from_secs(366 * DAY),
-        ),
-    },
-    Key {
-        name: "keep_removed",
-        default: "\"7d\"",
-        doc: "How long before-images of rows are kept; \"0s\" keeps none.",
-        setter: Setter::Duration(
-            |t| &mut t.keep_removed,
-            Duration::ZERO,
-            Duration::from_secs(3_650 * DAY),
-        ),
-    },
-    Key {
-        name: "queue_max",
-        default: "100000",
-        doc: "Maximum number of items waiting in the log; above it, nothing more is planned until the nodes have caught up.",
-        setter: Setter::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
-    },
-    Key {
-        name: "timers_max",
-        default: "",
-        doc: "Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in the lane due, 1000000 in other lanes).",
-        setter: Setter::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
-    },
-    Key {
-        name: "dead_max",
-        default: "100000",
-        doc: "Maximum number of open dead letters; at the limit, nothing more is planned until some are retried or discarded.",
-        setter: Setter::U32(|t| &mut t.dead_max, 1, 1_000_000_000),
-    },
-    Key {
-        name: "rows_per_second",
-        default: "0",
-        doc: "Maximum number of rows that all nodes together change per second for this task; 0 means no limit.",
-        setter: Setter::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
-    },
-    Key {
-        name: "max_delete",
-        default: "",
-        doc: "Maximum number of rows that one run may delete from each collection, or the maximum part of the collection, such as \"5%\"; a run that wants more is stopped and the task paused.",
-        setter: Setter::RowsOrShare(|t| &mut t.max_delete),
-    },
-    Key {
-        name: "max_delete_floor",
-        default: "1000",
-        doc: "Number of rows that one run may delete however small the part in max_delete is.",
-        setter: Setter::U64(|t| &mut t.max_delete_floor, 0, 1_000_000_000_000),
-    },
-    Key {
-        name: "max_dead_letters",
-        default: "",
-        doc: "Maximum number of items of one run that are set aside; a run that wants more is stopped and the task paused. Without the key there is no limit.",
-        setter: Setter::Limit(|t| &mut t.max_dead_letters, 1_000_000_000),
-    },
-    Key {
-        name: "max_failed_runs",
-        default: "",
-        doc: "Number of runs in a row that fail before the task is paused. Without the key there is no limit.",
-        setter: Setter::Limit(|t| &mut t.max_failed_runs, 1_000),
-    },
-    Key {
-        name: "windows",
-        default: "",
-        doc: "When the task may scan and execute, such as [\"Mon-Fri 22:00-05:00 Europe/Berlin\"]; without it, always. A window that names no time zone follows `timezone`.",
-        setter: Setter::Texts(|t| &mut t.windows),
-    },
-    Key {
-        name: "mode",
-        default: "",
-        doc: "How far a run goes by itself: preview shows what it would change, approve waits for an approval of what it has planned, live executes it (default: host.default_mode).",
-        setter: Setter::Choice(mode::NAMES, |t, word| t.mode = Mode::parse(word)),
-    },
-    Key {
-        name: "approve_within",
-        default: "\"7d\"",
-        doc: "With mode = \"approve\", how long what a run has planned may wait; then it is discarded.",
-        setter: Setter::Duration(
-            |t| &mut t.approve_within,
-            Duration::from_secs(1),
-            Duration::from_secs(366 * DAY),
-        ),
-    },
-    Key {
-        name: "lane",
-        default: "",
-        doc: "Lane granted to your own plugin if it requests another than normal: due has the highest priority, heavy the largest limits.",
-        setter: Setter::Choice(lane::NAMES, |t, word| t.lane = word.to_owned()),
-    },
-    Key {
-        name: PIN,
-        default: "",
-        doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom task pin` writes it.",
-        setter: Setter::OptionalText(|t| &mut t.sha256),
-    },
-];
 
 /// The key that pins the plugin of a task.
 pub const PIN: &str = "sha256";
@@ -241,13 +116,9 @@ pub const PIN: &str = "sha256";
 /// The tables of a task, and their descriptions.
 pub const TABLES: [(&str, &str); 6] = [
     ("settings", "Settings of the plugin, and projects_per_run and candidates_per_project."),
-    ("limits", "Limits of one call of the plugin."),
-    ("retry", "How failures are retried."),
-    (
-        "yield",
-        "Changes fewer rows per second while the product is served late, and as many as rows_per_second \
-         otherwise. Without the table, the task does not yield.",
-    ),
+    ("limits", LimitsTable::DOC),
+    ("retry", RetryTable::DOC),
+    ("yield", YieldTable::DOC),
     (
         "collections",
         "The collections that this task uses under the plugin's names: NAME = \"COLLECTION\".",
@@ -258,88 +129,51 @@ pub const TABLES: [(&str, &str); 6] = [
     ),
 ];
 
-/// The keys of `[tasks.NAME.retry]`.
-pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
-    Key {
-        name: "attempts_max",
-        default: "5",
-        doc: "Maximum number of executions, after which an item becomes a dead letter.",
-        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000),
-    },
-    Key {
-        name: "backoff",
-        default: "\"1s\"",
-        doc: "Pause after the first failure; it doubles with each further failure.",
-        setter: Setter::Duration(
-            |r| &mut r.backoff,
-            Duration::from_millis(1),
-            Duration::from_secs(DAY),
-        ),
-    },
-    Key {
-        name: "backoff_max",
-        default: "\"10m\"",
-        doc: "Longest pause between two executions.",
-        setter: Setter::Duration(
-            |r| &mut r.backoff_max,
-            Duration::from_millis(1),
-            Duration::from_secs(30 * DAY),
-        ),
-    },
-    Key {
-        name: "guard_retries_max",
-        default: "10",
-        doc: "Maximum number of failed guards, after which an item is skipped as contended.",
-        setter: Setter::U32(|r| &mut r.guard_retries_max, 0, 1_000),
-    },
-    Key {
-        name: "deaths_max",
-        default: "3",
-        doc: "Maximum number of host deaths during an item, after which it becomes a dead letter.",
-        setter: Setter::U32(|r| &mut r.deaths_max, 1, 1_000),
-    },
-];
-
-/// The values of [`YIELD_KEYS`].
-#[derive(Debug, Clone, Default)]
-pub struct YieldTable {
-    latency: Duration,
-    lag: Duration,
-    floor: u32,
+keys! {
+    /// How failures are retried.
+    #[derive(Debug, Clone, Default)]
+    pub struct RetryTable {
+        /// Maximum number of executions, after which an item becomes a dead letter.
+        attempts_max: u32 = 5, within 1..=1_000;
+        /// Pause after the first failure; it doubles with each further failure.
+        backoff: Duration = "1s", within ms(1)..=days(1);
+        /// Longest pause between two executions.
+        backoff_max: Duration = "10m", within ms(1)..=days(30);
+        /// Maximum number of failed guards, after which an item is skipped as contended.
+        guard_retries_max: u32 = 10, within 0..=1_000;
+        /// Maximum number of host deaths during an item, after which it becomes a dead letter.
+        deaths_max: u32 = 3, within 1..=1_000;
+    }
 }
 
-/// The keys of `[tasks.NAME.yield]`.
-pub static YIELD_KEYS: &[Key<YieldTable>] = &[
-    Key {
-        name: "latency",
-        default: "\"20ms\"",
-        doc: "How late the database may answer, and how long others may wait for locks of Besom, before the task changes fewer rows.",
-        setter: Setter::Duration(
-            |t| &mut t.latency,
-            Duration::from_millis(1),
-            Duration::from_secs(60),
-        ),
-    },
-    Key {
-        name: "lag",
-        default: "\"10s\"",
-        doc: "How far replicas of PostgreSQL may be behind; \"0s\" does not look at them.",
-        setter: Setter::Duration(|t| &mut t.lag, Duration::ZERO, Duration::from_secs(DAY)),
-    },
-    Key {
-        name: "floor",
-        default: "500",
-        doc: "Rows per second that are always allowed.",
-        setter: Setter::U32(|t| &mut t.floor, 1, 1_000_000_000),
-    },
-];
+keys! {
+    /// Changes fewer rows per second while the product is served late, and as many as rows_per_second
+    /// otherwise. Without the table, the task does not yield.
+    #[derive(Debug, Clone, Default)]
+    pub struct YieldTable {
+        /// How late the database may answer, and how long others may wait for locks of Besom, before the task
+        /// changes fewer rows.
+        latency: Duration = "20ms", within ms(1)..=secs(60);
+        /// How far replicas of PostgreSQL may be behind; "0s" does not look at them.
+        lag: Duration = "10s", within secs(0)..=days(1);
+        /// Rows per second that are always allowed.
+        floor: u32 = 500, within 1..=1_000_000_000;
+    }
+}
 
-/// Checks a value of one of the [`KEYS`].
+impl RetryTable {
+    fn policy(self) -> RetryPolicy {
+        let RetryTable { attempts_max, backoff, backoff_max, guard_retries_max, deaths_max } = self;
+        RetryPolicy { attempts_max, backoff, backoff_max, guard_retries_max, deaths_max }
+    }
+}
+
+/// Checks a value of one of the keys of a task.
 ///
 /// # Errors
 /// An unknown key, or what is wrong with the value.
 pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
-    match KEYS.iter().find(|known| known.name == key) {
+    match TaskTable::KEYS.iter().find(|known| known.name == key) {
         Some(known) => known.read_text(&mut TaskTable::default(), text),
         None => Err(Fault::new(format!("there is no task key `{key}`"))),
     }
@@ -384,12 +218,9 @@ impl RawTask {
     pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
         let path = format!("tasks.{}", written(&entry.key));
         named(walker, entry);
-        let mut plain = TaskTable::default();
-        for key in KEYS {
-            key.set_default(&mut plain);
-        }
+        let mut plain = defaults(TaskTable::KEYS);
         let tables = TABLES.map(|(name, _)| name);
-        let spans = walker.read(&path, table, KEYS, &tables, &mut plain);
+        let spans = walker.read(&path, table, TaskTable::KEYS, &tables, &mut plain);
         let sub = |walker: &mut Walker<'_>, name: &str| {
             let entry = table.get(name)?;
             walker.table(entry, &format!("[{path}.{name}]")).cloned()
@@ -408,9 +239,10 @@ impl RawTask {
                 "write catch_up = \"all\" or remove it",
             );
         }
-        let mut retry = default_retry();
+        let mut retry = defaults(RetryTable::KEYS);
         if let Some(table) = sub(walker, "retry") {
-            let spans = walker.read(&format!("{path}.retry"), &table, RETRY_KEYS, &[], &mut retry);
+            let path = format!("{path}.retry");
+            let spans = walker.read(&path, &table, RetryTable::KEYS, &[], &mut retry);
             if retry.backoff > retry.backoff_max {
                 let span = spans.get("backoff").or_else(|| spans.get("backoff_max"));
                 let span = span.unwrap_or(&entry.key_span).clone();
@@ -418,11 +250,9 @@ impl RawTask {
             }
         }
         let yields = sub(walker, "yield").map(|table| {
-            let mut own = YieldTable::default();
-            for key in YIELD_KEYS {
-                key.set_default(&mut own);
-            }
-            let spans = walker.read(&format!("{path}.yield"), &table, YIELD_KEYS, &[], &mut own);
+            let mut own = defaults(YieldTable::KEYS);
+            let path = format!("{path}.yield");
+            let spans = walker.read(&path, &table, YieldTable::KEYS, &[], &mut own);
             let ceiling = plain.rows_per_second;
             if let Some(span) = spans.get("floor")
                 && (1..own.floor).contains(&ceiling)
@@ -454,7 +284,7 @@ impl RawTask {
             aliases,
             plain,
             spans,
-            retry,
+            retry: retry.policy(),
             yields,
             gap: None,
             windows: Windows::default(),
@@ -705,8 +535,8 @@ impl RawTask {
             per_tenant: manifest.per_tenant && has_tenants,
             activity,
             lane: manifest.lane,
-            tenants_per_run: read.host.tenants_per_run,
-            candidates_per_tenant: read.host.candidates_per_tenant,
+            tenants_per_run: read.host.projects_per_run,
+            candidates_per_tenant: read.host.candidates_per_project,
             retry: self.retry,
             keep_removed: self.plain.keep_removed,
             queue_max: self.plain.queue_max,
@@ -1209,23 +1039,13 @@ fn shortest_limit(settings: &[Field]) -> Option<Duration> {
 /// Returns a schedule that finds things with such a limit in time: every tenth of the limit, between one
 /// second and one day.
 pub fn schedule_for(limit: Duration) -> String {
-    let every = (limit.as_secs() / 10).clamp(1, DAY);
+    let every = (limit.as_secs() / 10).clamp(1, 86_400);
     format!("@every {}", show_duration(Duration::from_secs(every)))
 }
 
 /// Returns the retry policy of a task without `[tasks.NAME.retry]`.
 pub fn default_retry() -> RetryPolicy {
-    let mut retry = RetryPolicy {
-        attempts_max: 0,
-        backoff: Duration::ZERO,
-        backoff_max: Duration::ZERO,
-        guard_retries_max: 0,
-        deaths_max: 0,
-    };
-    for key in RETRY_KEYS {
-        key.set_default(&mut retry);
-    }
-    retry
+    defaults(RetryTable::KEYS).policy()
 }
 
 fn named(walker: &mut Walker<'_>, entry: &Entry) {

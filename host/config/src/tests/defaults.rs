@@ -12,13 +12,13 @@ fn the_manual_names_the_defaults() {
             known.insert(format!("{}.{}", section.name, key.name), shown(key.default));
         }
     }
-    for key in task::RETRY_KEYS {
+    for key in task::RetryTable::KEYS {
         known.insert(format!("retry.{}", key.name), shown(key.default));
     }
-    for key in limits::KEYS {
+    for key in limits::LimitsTable::KEYS {
         known.insert(format!("limits.{}", key.name), shown(key.default));
     }
-    for key in task::KEYS {
+    for key in task::TaskTable::KEYS {
         known.insert(key.name.to_owned(), shown(key.default));
     }
     let manual = include_str!("../../../../docs/reference.md");
