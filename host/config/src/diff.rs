@@ -1,12 +1,13 @@
 //! Compares two configurations. A running host reloads tasks, plugins, settings and mappings; every
 //! other key needs a restart.
 
-use besom_core::ids::TaskName;
-use sha2::{Digest as _, Sha256};
-
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use besom_core::command::counted;
+use besom_core::ids::TaskName;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::Config;
 use super::diagnostic::{Diagnostic, Place, Problems};
@@ -95,14 +96,17 @@ impl Config {
     }
 
     fn restart_keys(&self, new: &Config) -> Vec<String> {
+        // Plain data with string keys can always be encoded as JSON.
+        let json = |config: &Config| serde_json::to_value(&config.sections).unwrap_or_default();
+        let (old, new) = (json(self), json(new));
+        let keys_of = |value: &Value| -> Vec<String> {
+            value.as_object().into_iter().flat_map(Map::keys).cloned().collect()
+        };
         let mut keys = Vec::new();
-        for ((section, old), new) in self.sections().into_iter().zip(new.sections().map(|s| s.1)) {
-            let of = |value: &serde_json::Value| -> Vec<String> {
-                value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
-            };
+        for section in keys_of(&new) {
+            let (old, new) = (&old[&section], &new[&section]);
             // Tables with names of their own, such as topics, may have gained or lost entries.
-            let names: std::collections::BTreeSet<_> =
-                of(&old).into_iter().chain(of(&new)).collect();
+            let names: BTreeSet<_> = keys_of(old).into_iter().chain(keys_of(new)).collect();
             for key in names {
                 let at_once = section == "plugins"
                     && ["require_pin", "require_signature", "trusted_keys"].contains(&key.as_str());
@@ -112,28 +116,6 @@ impl Config {
             }
         }
         keys
-    }
-
-    fn sections(&self) -> [(&'static str, serde_json::Value); 13] {
-        fn json(value: &impl serde::Serialize) -> serde_json::Value {
-            // Plain data with string keys can always be encoded as JSON.
-            serde_json::to_value(value).unwrap_or_default()
-        }
-        [
-            ("store", json(&self.store)),
-            ("node", json(&self.node)),
-            ("lease", json(&self.lease)),
-            ("activity", json(&self.activity)),
-            ("api", json(&self.api)),
-            ("host", json(&self.host)),
-            ("retention", json(&self.retention)),
-            ("runtime", json(&self.runtime)),
-            ("plugins", json(&self.plugins)),
-            ("coordination", json(&self.coordination)),
-            ("ring", json(&self.ring)),
-            ("delivery", json(&self.delivery)),
-            ("topics", json(&self.topics)),
-        ]
     }
 
     /// Returns the SHA-256, in hexadecimal, of what all nodes of a store should agree on: tasks,

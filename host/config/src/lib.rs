@@ -39,6 +39,7 @@ pub mod tree;
 pub mod walk;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,46 +53,18 @@ pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved, T
 pub use schema::schema;
 pub use template::template;
 
-use activity::Activity;
 use besom_ports::guests::Manifest;
 use besom_ports::store::MappingFault;
 use besom_ports::task::TaskDefinition;
-use cluster::{Coordination, Ring};
-use sections::{Clock, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+use sections::Sections;
 
 /// A valid configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The path of the file, as given.
     pub origin: PathBuf,
-    /// `[store]`
-    pub store: Store,
-    /// `[node]`
-    pub node: Node,
-    /// `[lease]`
-    pub lease: Lease,
-    /// `[clock]`
-    pub clock: Clock,
-    /// `[activity]`
-    pub activity: Activity,
-    /// `[api]`
-    pub api: api::Api,
-    /// `[host]`
-    pub host: Host,
-    /// `[retention]`
-    pub retention: Retention,
-    /// `[runtime]`
-    pub runtime: Runtime,
-    /// `[plugins]`
-    pub plugins: Plugins,
-    /// `[coordination]`
-    pub coordination: Coordination,
-    /// `[ring]`
-    pub ring: Ring,
-    /// `[delivery]`
-    pub delivery: delivery::Delivery,
-    /// `[topics.NAME]`
-    pub topics: BTreeMap<String, delivery::Route>,
+    /// The values of the sections and the routes of topics.
+    pub sections: Sections,
     /// The tasks, by name.
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
     /// The tasks that are left out because their plugin files are refused, and why.
@@ -124,31 +97,14 @@ impl Config {
         }
         found
     }
+}
 
-    fn from_sections(origin: PathBuf, s: Sections, collections: Collections) -> Config {
-        Config {
-            origin,
-            store: s.store,
-            node: s.node,
-            lease: s.lease,
-            clock: s.clock,
-            activity: s.activity,
-            api: s.api,
-            host: s.host,
-            retention: s.retention,
-            runtime: s.runtime,
-            plugins: s.plugins,
-            coordination: s.coordination,
-            ring: s.ring,
-            delivery: s.delivery,
-            topics: s.topics,
-            tasks: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            unmatched: BTreeMap::new(),
-            manifests: BTreeMap::new(),
-            collections: Arc::new(collections),
-            warnings: Vec::new(),
-        }
+/// `config.store` is `config.sections.store`.
+impl Deref for Config {
+    type Target = Sections;
+
+    fn deref(&self) -> &Sections {
+        &self.sections
     }
 }
 

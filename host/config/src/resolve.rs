@@ -521,10 +521,16 @@ impl Parsed {
                 JUDGED_SETTINGS.map(of)
             })
             .collect();
-        let mut config = Config::from_sections(self.origin, self.sections, collections);
-        config.tasks = tasks;
-        config.manifests = manifests;
-        config.refused = refused;
+        let config = Config {
+            origin: self.origin,
+            sections: self.sections,
+            tasks,
+            refused,
+            unmatched: BTreeMap::new(),
+            manifests,
+            collections: Arc::new(collections),
+            warnings: Vec::new(),
+        };
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
         let store_span = self.store_span;
         Resolved { config, source, places, schedules, settings, tokens, store_span, problems }

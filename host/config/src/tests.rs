@@ -1096,6 +1096,23 @@ fn a_reload_knows_what_changes() {
 }
 
 #[test]
+fn a_changed_key_of_any_section_needs_a_restart() {
+    let old = load("").expect("valid");
+    for (text, key) in [
+        ("[clock]\nread_every = \"5s\"\n", "clock.read_every"),
+        ("[clock]\nskew_warn = \"2s\"\n", "clock.skew_warn"),
+        ("[clock]\nskew_max = \"20s\"\n", "clock.skew_max"),
+        ("[runtime]\ncache = \"elsewhere\"\n", "runtime.cache"),
+    ] {
+        assert_eq!(old.diff(&load(text).expect("valid")).needs_restart, [key]);
+    }
+    let compared = serde_json::to_value(&old.sections).expect("it can be written");
+    for section in sections::SECTIONS {
+        assert!(compared[section.name].is_object(), "{}", section.name);
+    }
+}
+
+#[test]
 fn a_reload_of_a_truncated_file_is_refused_with_the_fix() {
     let task = "[tasks.a]\nplugin = \"sweep\"\n";
     let is_blank = |text: &str| {

@@ -600,8 +600,8 @@ mod tests {
         assert_eq!(within(4096, &config), (4096 - 448 - 1024, 1024));
         assert_eq!(within(1024, &config), (288, 288));
         assert_eq!(within(16, &config), (2, 2));
-        config.activity.tcp = Some(([127, 0, 0, 1], 1).into());
-        config.api.tcp = config.activity.tcp;
+        config.sections.activity.tcp = Some(([127, 0, 0, 1], 1).into());
+        config.sections.api.tcp = config.activity.tcp;
         assert_eq!(within(4096, &config), (4096 - 512 - 2 * 896, 896));
     }
 }
