@@ -1,7 +1,7 @@
 //! `[activity]`: where activity is kept, and the endpoint that receives reports of it.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -98,25 +98,6 @@ impl Activity {
     /// Whether activity is kept in Redis instead of the store.
     pub fn in_redis(&self) -> bool {
         !self.redis.is_empty()
-    }
-
-    /// Resolves relative paths against `dir`.
-    pub(super) fn settle_paths(&mut self, dir: &Path) {
-        for path in [
-            &mut self.token_file,
-            &mut self.ticket_key_file,
-            &mut self.tls_cert,
-            &mut self.tls_key,
-            &mut self.redis_password_file,
-            &mut self.redis_ca,
-            &mut self.redis_cert,
-            &mut self.redis_key,
-        ]
-        .into_iter()
-        .flatten()
-        {
-            *path = dir.join(&path);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `[api]`: the admin API, which shows and controls the host.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -35,22 +35,6 @@ keys! {
         /// Maximum number of connections, for the Unix socket and the TCP address each. At the limit, a new
         /// connection closes the one that has been idle for longest.
         pub connections_max: u32 = 64, within 8..=100_000;
-    }
-}
-
-impl Api {
-    /// Resolves relative paths against `dir`.
-    pub(super) fn settle_paths(&mut self, dir: &Path) {
-        let files = [
-            &mut self.token_file,
-            &mut self.readonly_token_file,
-            &mut self.tls_cert,
-            &mut self.tls_key,
-            &mut self.tls_client_ca,
-        ];
-        for path in files.into_iter().flatten() {
-            *path = dir.join(&path);
-        }
     }
 }
 

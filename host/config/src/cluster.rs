@@ -2,7 +2,7 @@
 //! `besom ring serve`.
 
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use besom_core::ring::{HashName, Placement};
@@ -64,14 +64,6 @@ impl Coordination {
     /// Whether this node is part of a cluster.
     pub fn is_cluster(&self) -> bool {
         !self.etcd.is_empty()
-    }
-
-    /// Resolves relative paths against `dir`.
-    pub(super) fn settle_paths(&mut self, dir: &Path) {
-        let files = [&mut self.password_file, &mut self.ca, &mut self.cert, &mut self.key];
-        for path in files.into_iter().flatten() {
-            *path = dir.join(&path);
-        }
     }
 }
 

@@ -130,11 +130,6 @@ pub enum Sasl {
 }
 
 impl Route {
-    /// The files that it names.
-    pub(super) fn files(&mut self) -> [&mut Option<PathBuf>; 4] {
-        [&mut self.token_file, &mut self.password_file, &mut self.cert, &mut self.key]
-    }
-
     /// Returns the delivery rules of this route.
     pub fn rules(&self) -> Rules {
         Rules {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::quantity::{SIZE_FIX, SPAN_FIX, bytes, duration, show_bytes, show_duration};
@@ -449,6 +449,18 @@ impl<T> Key<T> {
             if let Err(fault) = self.read_text(target, text) {
                 panic!("the default of `{}`: {}", self.name, fault.message);
             }
+        }
+    }
+
+    /// Resolves the path that the key has set, if it is one, against `dir`.
+    pub fn settle_path(&self, target: &mut T, dir: &Path) {
+        let path = match &self.setter {
+            Setter::Path(at) => Some(at(target)),
+            Setter::OptionalPath(at) => at(target).as_mut(),
+            _ => None,
+        };
+        if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
+            *path = dir.join(&path);
         }
     }
 

@@ -2,7 +2,7 @@
 //! topics and collections, which have names of their own, are defined in other modules.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use besom_core::clock::SkewBounds;
@@ -325,32 +325,26 @@ impl Sections {
 
     /// Resolves relative paths against `dir`, and sets paths that are not configured to files beside the
     /// database.
-    pub fn settle_paths(&mut self, dir: &std::path::Path) {
-        let file = match self.store.path.as_os_str().is_empty() {
-            true => std::path::Path::new("besom.db"),
-            false => &self.store.path,
-        };
-        self.store.path = dir.join(file);
+    pub fn settle_paths(&mut self, dir: &Path) {
         self.runtime.cache_named = !self.runtime.cache.as_os_str().is_empty();
-        let beside = self.store.path.parent().unwrap_or(dir).to_owned();
+        if self.store.path.as_os_str().is_empty() {
+            self.store.path = "besom.db".into();
+        }
+        for key in SECTIONS.iter().flat_map(|section| section.keys) {
+            key.settle_path(self, dir);
+        }
+        for route in self.topics.values_mut() {
+            Route::KEYS.iter().for_each(|key| key.settle_path(route, dir));
+        }
+        let beside = self.store.path.parent().unwrap_or(dir);
         for (path, name) in [
             (&mut self.activity.socket, "besom-activity.sock"),
             (&mut self.api.socket, "besom.sock"),
             (&mut self.runtime.cache, "besom-cache"),
         ] {
-            *path = if path.as_os_str().is_empty() { beside.join(name) } else { dir.join(&path) };
-        }
-        self.plugins.dir = dir.join(&self.plugins.dir);
-        self.coordination.settle_paths(dir);
-        self.activity.settle_paths(dir);
-        self.api.settle_paths(dir);
-        for path in
-            [&mut self.store.password_file, &mut self.store.root_certificate, &mut self.delivery.ca]
-                .into_iter()
-                .chain(self.topics.values_mut().flat_map(Route::files))
-                .flatten()
-        {
-            *path = dir.join(&path);
+            if path.as_os_str().is_empty() {
+                *path = beside.join(name);
+            }
         }
     }
 }
