@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::diagnostic::{Diagnostic, Place};
+use super::judge::Judge;
 use super::keys::keys;
 use super::quantity::{days, ms, secs};
-use super::sections::Sections;
 
 /// Whether a connection wakes its workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -101,90 +100,72 @@ impl Activity {
     }
 }
 
-/// Reports keys that are valid alone but not in combination. `place` locates a key of `[activity]`.
-pub(super) fn judge(
-    sections: &Sections,
-    place: impl Fn(&str) -> Place,
-    problems: &mut Vec<Diagnostic>,
-) {
-    let a = &sections.activity;
+/// Reports keys of `[activity]` that are valid alone but not in combination.
+pub(super) fn judge(a: &Activity, judge: &mut Judge<'_>) {
     let tls = super::api::TlsKeys {
         tcp: a.tcp,
         cert: a.tls_cert.is_some(),
         key: a.tls_key.is_some(),
         client_ca: false,
     };
-    tls.judge("activity", &place, problems);
-    let mut wrong = |key: &str, message: String, fix: &str| {
-        problems.push(Diagnostic::error(place(key), message).fix(fix));
-    };
+    tls.judge("activity", judge);
     if a.tcp.is_some() && a.token_file.is_none() {
-        let message = "activity.tcp without a token is open to every local user".to_owned();
+        let message = "activity.tcp without a token is open to every local user";
         let fix = "set activity.token_file to a file (mode 0600) that contains a token";
-        wrong("tcp", message, fix);
+        judge.error("activity.tcp", message, fix);
     }
-    for (have, other, has, lacks) in [
-        ("origins", "ticket_key_file", !a.origins.is_empty(), a.ticket_key_file.is_none()),
-        ("ticket_key_file", "origins", a.ticket_key_file.is_some(), a.origins.is_empty()),
-    ] {
-        if has && lacks {
-            let message = format!("activity.{have} requires activity.{other}");
-            wrong(have, message, &format!("set activity.{other} as well, or remove {have}"));
-        }
-    }
+    let ticket_key = ("ticket_key_file", a.ticket_key_file.is_some());
+    judge.require_both("activity", ("origins", !a.origins.is_empty()), ticket_key);
     for origin in &a.origins {
         let host = origin.strip_prefix("https://").or(origin.strip_prefix("http://"));
         if !host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*'])) {
             let message = format!("`{origin}` is not a valid origin");
-            wrong("origins", message, "write https://HOST or https://HOST:PORT, without a path");
+            let fix = "write https://HOST or https://HOST:PORT, without a path";
+            judge.error("activity.origins", message, fix);
         }
     }
     for server in &a.redis {
         let rest = server.strip_prefix("redis://").or(server.strip_prefix("rediss://"));
         if rest.is_some_and(|rest| rest.contains('@')) {
-            let message = "activity.redis contains a user or a password".to_owned();
+            let message = "activity.redis contains a user or a password";
             let fix =
                 "set redis_user to the user, and redis_password_file to a file with the password";
             // Reported without its place, because the line must not be shown.
-            wrong("", message, fix);
+            judge.error("", message, fix);
         } else if !rest.is_some_and(|host| host.contains(':') && !host.starts_with(':')) {
             let message = format!("`{server}` is not a Redis address");
-            wrong("redis", message, "write redis://HOST:PORT, or rediss://HOST:PORT for TLS");
+            let fix = "write redis://HOST:PORT, or rediss://HOST:PORT for TLS";
+            judge.error("activity.redis", message, fix);
         }
     }
-    for (key, template) in
-        [("redis_connections", &a.redis_connections), ("redis_timer", &a.redis_timer)]
-    {
+    for (path, template) in [
+        ("activity.redis_connections", &a.redis_connections),
+        ("activity.redis_timer", &a.redis_timer),
+    ] {
         if template.matches("{id}").count() != 1 {
-            let message = format!("activity.{key} must contain {{id}} exactly once");
-            wrong(key, message, "write {id} where the ID belongs, as in \"ws_conn:{id}\"");
+            let message = format!("{path} must contain {{id}} exactly once");
+            judge.error(path, message, "write {id} where the ID belongs, as in \"ws_conn:{id}\"");
         }
     }
     if a.redis_connections == a.redis_timer {
-        let message = "activity.redis_timer must differ from activity.redis_connections".to_owned();
-        wrong("redis_timer", message, "choose another name for activity.redis_timer");
+        let message = "activity.redis_timer must differ from activity.redis_connections";
+        judge.error(
+            "activity.redis_timer",
+            message,
+            "choose another name for activity.redis_timer",
+        );
     }
-    for (have, other, has, lacks) in [
-        (
-            "redis_user",
-            "redis_password_file",
-            a.redis_user.is_some(),
-            a.redis_password_file.is_none(),
-        ),
-        ("redis_cert", "redis_key", a.redis_cert.is_some(), a.redis_key.is_none()),
-        ("redis_key", "redis_cert", a.redis_key.is_some(), a.redis_cert.is_none()),
-    ] {
-        if has && lacks {
-            let message = format!("activity.{have} requires activity.{other}");
-            wrong(have, message, &format!("set activity.{other} as well, or remove {have}"));
-        }
-    }
+    let password = ("redis_password_file", a.redis_password_file.is_some());
+    judge.require("activity", ("redis_user", a.redis_user.is_some()), password);
+    let cert = a.redis_cert.is_some();
+    judge.require_both("activity", ("redis_cert", cert), ("redis_key", a.redis_key.is_some()));
     let secure = a.redis.iter().any(|server| server.starts_with("rediss://"));
-    for (key, there) in [("redis_ca", a.redis_ca.is_some()), ("redis_cert", a.redis_cert.is_some())]
+    for (path, is_set) in
+        [("activity.redis_ca", a.redis_ca.is_some()), ("activity.redis_cert", cert)]
     {
-        if there && a.in_redis() && !secure {
-            let message = format!("activity.{key} requires TLS, but every address is redis://");
-            wrong(key, message, "write rediss:// in activity.redis, or remove it");
+        if is_set && a.in_redis() && !secure {
+            let message = format!("{path} requires TLS, but every address is redis://");
+            judge.error(path, message, "write rediss:// in activity.redis, or remove it");
         }
     }
 }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::diagnostic::{Diagnostic, Place};
+use super::judge::Judge;
 use super::keys::keys;
-use super::sections::Sections;
 
 keys! {
     /// The admin API, which `besom top` uses.
@@ -47,24 +46,16 @@ pub(super) struct TlsKeys {
 }
 
 impl TlsKeys {
-    pub(super) fn judge(
-        &self,
-        section: &str,
-        place: &impl Fn(&str) -> Place,
-        problems: &mut Vec<Diagnostic>,
-    ) {
-        let mut wrong = |key: &str, message: String, fix: &str| {
-            problems.push(Diagnostic::error(place(key), message).fix(fix));
-        };
+    pub(super) fn judge(&self, section: &str, judge: &mut Judge<'_>) {
+        let [cert, key, client_ca] =
+            ["tls_cert", "tls_key", "tls_client_ca"].map(|key| format!("{section}.{key}"));
         if self.cert != self.key {
-            let (there, missing) =
-                if self.cert { ("tls_cert", "tls_key") } else { ("tls_key", "tls_cert") };
-            let message = format!("{section}.{there} requires {section}.{missing}");
-            wrong(there, message, "set both or neither");
+            let (there, missing) = if self.cert { (&cert, &key) } else { (&key, &cert) };
+            judge.error(there, format!("{there} requires {missing}"), "set both or neither");
         }
         if self.client_ca && !self.cert {
-            let message = format!("{section}.tls_client_ca requires {section}.tls_cert");
-            wrong("tls_client_ca", message, "set tls_cert and tls_key as well");
+            let message = format!("{client_ca} requires {cert}");
+            judge.error(&client_ca, message, "set tls_cert and tls_key as well");
         }
         let beyond = self.tcp.filter(|address| !address.ip().is_loopback());
         if let Some(address) = beyond
@@ -73,23 +64,17 @@ impl TlsKeys {
             let message = format!(
                 "other machines can reach {address}, and tokens would be sent without encryption"
             );
-            wrong("tcp", message, "set tls_cert and tls_key, or listen on 127.0.0.1");
+            let fix = "set tls_cert and tls_key, or listen on 127.0.0.1";
+            judge.error(&format!("{section}.tcp"), message, fix);
         }
     }
 }
 
-/// Reports keys that are valid alone but not in combination. `place` locates a key of `[api]`.
-pub(super) fn judge(
-    sections: &Sections,
-    place: impl Fn(&str) -> Place,
-    problems: &mut Vec<Diagnostic>,
-) {
-    let api = &sections.api;
+/// Reports keys of `[api]` that are valid alone but not in combination.
+pub(super) fn judge(api: &Api, judge: &mut Judge<'_>) {
     if api.tcp.is_some() && api.token_file.is_none() && api.readonly_token_file.is_none() {
-        problems
-            .push(Diagnostic::error(place("tcp"), "api.tcp requires tokens for its callers").fix(
-            "set api.token_file or api.readonly_token_file to a file (mode 0600) that contains a token",
-        ));
+        let fix = "set api.token_file or api.readonly_token_file to a file (mode 0600) that contains a token";
+        judge.error("api.tcp", "api.tcp requires tokens for its callers", fix);
     }
     let tls = TlsKeys {
         tcp: api.tcp,
@@ -97,14 +82,10 @@ pub(super) fn judge(
         key: api.tls_key.is_some(),
         client_ca: api.tls_client_ca.is_some(),
     };
-    tls.judge("api", &place, problems);
+    tls.judge("api", judge);
     if api.token_file.is_some() && api.token_file == api.readonly_token_file {
-        problems.push(
-            Diagnostic::error(
-                place("readonly_token_file"),
-                "api.token_file and api.readonly_token_file must be different files",
-            )
-            .fix("put the read-only tokens into another file"),
-        );
+        let message = "api.token_file and api.readonly_token_file must be different files";
+        let fix = "put the read-only tokens into another file";
+        judge.error("api.readonly_token_file", message, fix);
     }
 }

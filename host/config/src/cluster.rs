@@ -8,7 +8,7 @@ use std::time::Duration;
 use besom_core::ring::{HashName, Placement};
 use serde::Serialize;
 
-use super::diagnostic::{Diagnostic, Place};
+use super::judge::Judge;
 use super::keys::keys;
 use super::quantity::{ms, secs};
 use super::sections::Sections;
@@ -80,50 +80,41 @@ const VIRTUAL_NODES_MAX: u32 = 1 << 20;
 /// Maximum length of the name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 128;
 
-/// Reports keys that are valid alone but not in combination. `place` locates a key of `[coordination]`.
-pub(super) fn judge(
-    sections: &Sections,
-    place: impl Fn(&str) -> Place,
-    problems: &mut Vec<Diagnostic>,
-) {
+/// Reports keys of `[coordination]` that are valid alone but not in combination.
+pub(super) fn judge(sections: &Sections, judge: &mut Judge<'_>) {
     let c = &sections.coordination;
-    let mut wrong = |key: &str, message: String, fix: &str| {
-        problems.push(Diagnostic::error(place(key), message).fix(fix));
-    };
     for endpoint in &c.etcd {
         let rest = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
         if !rest.is_some_and(|host| host.contains(':') && !host.starts_with(':')) {
             let message = format!("`{endpoint}` is not an etcd endpoint");
-            wrong("etcd", message, "write http://host:2379 or https://host:2379");
+            judge.error(
+                "coordination.etcd",
+                message,
+                "write http://host:2379 or https://host:2379",
+            );
         }
     }
     if c.is_cluster() && sections.store.url.is_none() {
         let message =
             "coordination.etcd is for several nodes, but the store is a file on one machine";
-        wrong("etcd", message.to_owned(), "set store.url to a PostgreSQL server, or remove etcd");
+        let fix = "set store.url to a PostgreSQL server, or remove etcd";
+        judge.error("coordination.etcd", message, fix);
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !c.cluster.chars().all(plain) || c.cluster.len() > CLUSTER_BYTES_MAX {
         let message = format!("`{}` is not a valid name for a cluster", c.cluster);
         let fix = format!("use letters, digits, '-', '_' and '.', at most {CLUSTER_BYTES_MAX}");
-        wrong("cluster", message, &fix);
+        judge.error("coordination.cluster", message, fix);
     }
-    for (have, other, has, lacks) in [
-        ("user", "password_file", c.user.is_some(), c.password_file.is_none()),
-        ("password_file", "user", c.password_file.is_some(), c.user.is_none()),
-        ("cert", "key", c.cert.is_some(), c.key.is_none()),
-        ("key", "cert", c.key.is_some(), c.cert.is_none()),
-    ] {
-        if has && lacks {
-            let message = format!("coordination.{have} requires coordination.{other}");
-            wrong(have, message, &format!("set coordination.{other} as well, or remove {have}"));
-        }
-    }
+    let password = ("password_file", c.password_file.is_some());
+    judge.require_both("coordination", ("user", c.user.is_some()), password);
+    let cert = c.cert.is_some();
+    judge.require_both("coordination", ("cert", cert), ("key", c.key.is_some()));
     let secure = c.etcd.iter().any(|endpoint| endpoint.starts_with("https://"));
-    for (key, there) in [("ca", c.ca.is_some()), ("cert", c.cert.is_some())] {
-        if there && !c.etcd.is_empty() && !secure {
-            let message = format!("coordination.{key} requires TLS, but every endpoint is http://");
-            wrong(key, message, "write https:// in coordination.etcd, or remove it");
+    for (path, is_set) in [("coordination.ca", c.ca.is_some()), ("coordination.cert", cert)] {
+        if is_set && c.is_cluster() && !secure {
+            let message = format!("{path} requires TLS, but every endpoint is http://");
+            judge.error(path, message, "write https:// in coordination.etcd, or remove it");
         }
     }
 }

@@ -319,6 +319,11 @@ impl Source {
         place
     }
 
+    /// Returns the place of a range of bytes, or the file as a whole.
+    pub fn place(&self, span: Option<&Range<usize>>) -> Place {
+        span.map_or_else(|| self.whole(), |span| self.at(span))
+    }
+
     /// Returns the file as a whole.
     pub fn whole(&self) -> Place {
         Place::File { file: self.file.clone() }

@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::diagnostic::{Diagnostic, Place};
 use super::quantity::{SIZE_FIX, SPAN_FIX, bytes, duration, show_bytes, show_duration};
 use super::tree::Node;
 
@@ -289,6 +290,11 @@ impl Fault {
     pub fn fix(mut self, fix: impl Into<String>) -> Fault {
         self.fix = Some(fix.into());
         self
+    }
+
+    /// Reports the fault as an error at a place.
+    pub fn at(self, place: Place) -> Diagnostic {
+        Diagnostic { fix: self.fix, ..Diagnostic::error(place, self.message) }
     }
 }
 

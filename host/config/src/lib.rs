@@ -23,6 +23,7 @@ pub mod diff;
 pub mod edit;
 pub mod file;
 pub mod hunk;
+mod judge;
 pub mod keys;
 pub mod limits;
 pub mod load;

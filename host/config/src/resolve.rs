@@ -23,11 +23,13 @@ use super::cluster;
 use super::collection::{self, CollectionPlaces};
 use super::delivery::{self, RawTopic};
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
-use super::keys::suggestion;
-use super::sections::{SECTIONS, Sections};
+use super::judge::{Judge, Places};
+use super::keys::{Fault, Key, suggestion};
+use super::quantity::show_duration;
+use super::sections::{SECTIONS, Section, Sections};
 use super::task::RawTask;
 use super::tree::{self, Span, Table};
-use super::walk::{Spans, Walker};
+use super::walk::Walker;
 use besom_ports::guests::Manifest;
 use besom_ports::store::MappingFault;
 use besom_ports::task::TaskDefinition;
@@ -153,24 +155,16 @@ impl RawConfig {
                     places.insert(section.name, spans);
                 }
             } else if entry.key == "tasks" {
-                if let Some(table) = walker.table(entry, "[tasks.NAME]") {
-                    for entry in &table.0 {
-                        if let Some(table) = walker.table(entry, "[tasks.NAME]") {
-                            tasks.push(RawTask::read(&mut walker, entry, table));
-                        }
-                    }
+                for (entry, table) in walker.tables(entry, "[tasks.NAME]") {
+                    tasks.push(RawTask::read(&mut walker, entry, table));
                 }
             } else if entry.key == "collections" {
                 if let Some(table) = walker.table(entry, "[collections.NAME]") {
                     collections = table.clone();
                 }
             } else if entry.key == "topics" {
-                if let Some(table) = walker.table(entry, "[topics.NAME]") {
-                    for entry in &table.0 {
-                        if let Some(table) = walker.table(entry, "[topics.NAME]") {
-                            topics.push(RawTopic::read(&mut walker, entry, table));
-                        }
-                    }
+                for (entry, table) in walker.tables(entry, "[topics.NAME]") {
+                    topics.push(RawTopic::read(&mut walker, entry, table));
                 }
             } else {
                 let names =
@@ -182,7 +176,8 @@ impl RawConfig {
         problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
         problems.extend(syntax);
         override_sections(&mut sections, overrides, &mut problems);
-        judge(&sections, &source, &places, &mut problems);
+        let mut judging = Judge { places: &places, source: &source, problems: &mut problems };
+        judge(&sections, &mut judging);
         let tokens = topics.iter().filter_map(RawTopic::token).collect();
         sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
@@ -207,63 +202,55 @@ fn override_sections(
     problems: &mut Vec<Diagnostic>,
 ) {
     for (variable, value) in &overrides.variables {
-        let place = || Place::Variable { name: variable.clone(), value: value.clone() };
-        let Some(name) = variable.strip_prefix("BESOM_") else { continue };
-        let name = name.to_ascii_lowercase();
-        let section = SECTIONS
-            .iter()
-            .find(|s| name.strip_prefix(s.name).is_some_and(|rest| rest.starts_with('_')));
-        // A variable that names no section may belong to another program.
-        let Some(section) = section else { continue };
-        let key = &name[section.name.len() + 1..];
-        let result = match section.keys.iter().find(|k| k.name == key) {
-            Some(key) => key.read_text(sections, value).map_err(|f| (f.message, f.fix)),
-            None => {
-                let names: Vec<_> = section
-                    .keys
-                    .iter()
-                    .map(|k| format!("BESOM_{}_{}", section.name, k.name).to_ascii_uppercase())
-                    .collect();
-                let fix = suggestion(variable, names.iter().map(String::as_str));
-                Err((format!("unknown variable `{variable}`"), Some(fix)))
-            }
-        };
-        if let Err((message, fix)) = result {
-            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        if let Err(fault) = override_by_variable(sections, variable, value) {
+            let (name, value) = (variable.clone(), value.clone());
+            problems.push(fault.at(Place::Variable { name, value }));
         }
     }
     for text in &overrides.flags {
-        let place = || Place::Flag { text: text.clone() };
-        let Some((path, value)) = text.split_once('=') else {
-            problems.push(
-                Diagnostic::error(place(), "the value is missing").fix("write SECTION.KEY=VALUE"),
-            );
-            continue;
-        };
-        let (section, name) = path.trim().split_once('.').unwrap_or((path.trim(), ""));
-        let section = SECTIONS.iter().find(|s| s.name == section);
-        let found = section.and_then(|s| s.keys.iter().find(|k| k.name == name));
-        let result = match (found, section) {
-            (Some(key), _) => key.read_text(sections, value.trim()).map_err(|f| (f.message, f.fix)),
-            (None, Some(section)) => {
-                let names: Vec<_> =
-                    section.keys.iter().map(|k| format!("{}.{}", section.name, k.name)).collect();
-                let fix = suggestion(path.trim(), names.iter().map(String::as_str));
-                Err((format!("unknown key `{path}`"), Some(fix)))
-            }
-            (None, None) => {
-                let names: Vec<_> = SECTIONS.iter().map(|s| s.name).collect();
-                let fix = format!(
-                    "set a key of the sections {}; all others, such as tasks, are set in the file",
-                    names.join(", ")
-                );
-                Err((format!("`{path}` is not a key of a section"), Some(fix)))
-            }
-        };
-        if let Err((message, fix)) = result {
-            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        if let Err(fault) = override_by_flag(sections, text) {
+            problems.push(fault.at(Place::Flag { text: text.clone() }));
         }
     }
+}
+
+fn override_by_variable(sections: &mut Sections, variable: &str, value: &str) -> Result<(), Fault> {
+    let Some(name) = variable.strip_prefix("BESOM_") else { return Ok(()) };
+    let name = name.to_ascii_lowercase();
+    let key_of = |section: &Section| name.strip_prefix(section.name)?.strip_prefix('_');
+    let found = SECTIONS.iter().find_map(|section| Some((section, key_of(section)?)));
+    // A variable that names no section may belong to another program.
+    let Some((section, key)) = found else { return Ok(()) };
+    let Some(key) = section.key(key) else {
+        let variable_of = |key: &Key<Sections>| {
+            format!("BESOM_{}_{}", section.name, key.name).to_ascii_uppercase()
+        };
+        let names: Vec<_> = section.keys.iter().map(variable_of).collect();
+        return Err(Fault::new(format!("unknown variable `{variable}`"))
+            .fix(suggestion(variable, names.iter().map(String::as_str))));
+    };
+    key.read_text(sections, value)
+}
+
+fn override_by_flag(sections: &mut Sections, text: &str) -> Result<(), Fault> {
+    let Some((path, value)) = text.split_once('=') else {
+        return Err(Fault::new("the value is missing").fix("write SECTION.KEY=VALUE"));
+    };
+    let (name, key) = path.trim().split_once('.').unwrap_or((path.trim(), ""));
+    let Some(section) = SECTIONS.iter().find(|section| section.name == name) else {
+        let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+        return Err(Fault::new(format!("`{path}` is not a key of a section")).fix(format!(
+            "set a key of the sections {}; all others, such as tasks, are set in the file",
+            names.join(", ")
+        )));
+    };
+    let Some(key) = section.key(key) else {
+        let path_of = |key: &Key<Sections>| format!("{}.{}", section.name, key.name);
+        let names: Vec<_> = section.keys.iter().map(path_of).collect();
+        return Err(Fault::new(format!("unknown key `{path}`"))
+            .fix(suggestion(path.trim(), names.iter().map(String::as_str))));
+    };
+    key.read_text(sections, value.trim())
 }
 
 /// Maximum length of the path of a Unix socket, in bytes (`sun_path` without its NUL).
@@ -272,86 +259,67 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Maximum length of a name in PostgreSQL, in bytes.
 const SCHEMA_BYTES_MAX: usize = 63;
 
-/// Places of keys, by section.
-type Places = BTreeMap<&'static str, Spans>;
-
-fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut Vec<Diagnostic>) {
-    let place = |span: Option<&Span>| span.map_or_else(|| source.whole(), |span| source.at(span));
-    let at = |section: &str, key: &str| places.get(section).and_then(|spans| spans.get(key));
-    let lease = at("lease", "renew").or_else(|| at("lease", "ttl"));
-    let limit = sections.lease.ttl / 3;
-    if sections.lease.renew > limit {
+/// Reports keys that are valid alone but not in combination.
+fn judge(sections: &Sections, judge: &mut Judge<'_>) {
+    let Sections { store, lease, clock, plugins, .. } = sections;
+    let limit = lease.ttl / 3;
+    if lease.renew > limit {
         let message = format!(
             "lease.renew is {}, which is more than a third of lease.ttl ({})",
-            super::quantity::show_duration(sections.lease.renew),
-            super::quantity::show_duration(sections.lease.ttl),
+            show_duration(lease.renew),
+            show_duration(lease.ttl),
         );
-        let fix = format!("set lease.renew to at most {}", super::quantity::show_duration(limit));
-        problems.push(Diagnostic::error(place(lease), message).fix(fix));
+        let fix = format!("set lease.renew to at most {}", show_duration(limit));
+        let key = if judge.is_set("lease.renew") { "lease.renew" } else { "lease.ttl" };
+        judge.error(key, message, fix);
     }
-    if sections.store.url.is_some() && !sections.store.path.as_os_str().is_empty() {
-        problems.push(
-            Diagnostic::error(
-                source.whole(),
-                "store.path and store.url are both set, but a store is one database",
-            )
-            .fix("remove one of the two"),
-        );
+    if store.url.is_some() && !store.path.as_os_str().is_empty() {
+        let message = "store.path and store.url are both set, but a store is one database";
+        judge.error("", message, "remove one of the two");
     }
-    if sections.store.path.to_string_lossy().contains("://") {
-        problems.push(
-            Diagnostic::error(place(at("store", "path")), "store.path is a URL, not a file")
-                .fix("set store.url to it instead"),
-        );
+    if store.path.to_string_lossy().contains("://") {
+        let message = "store.path is a URL, not a file";
+        judge.error("store.path", message, "set store.url to it instead");
     }
-    if sections.store.url.as_deref().is_some_and(holds_password) {
-        problems.push(
-            Diagnostic::error(place(at("store", "url")), "store.url contains a password").fix(
-                "put the password into a file (mode 0600) and set store.password_file to it; \
-                 write an `@` after the host as %40",
-            ),
-        );
+    if store.url.as_deref().is_some_and(holds_password) {
+        let fix = "put the password into a file (mode 0600) and set store.password_file to it; \
+                   write an `@` after the host as %40";
+        judge.error("store.url", "store.url contains a password", fix);
     }
-    if sections.clock.skew_max < sections.clock.skew_warn {
+    if clock.skew_max < clock.skew_warn {
         let message = "clock.skew_max is shorter than clock.skew_warn";
         let fix = "set clock.skew_max to at least clock.skew_warn, so that the warning comes first";
-        problems.push(Diagnostic::error(place(at("clock", "skew_max")), message).fix(fix));
+        judge.error("clock.skew_max", message, fix);
     }
-    let schema = &sections.store.schema;
-    if schema.len() > SCHEMA_BYTES_MAX {
+    let length = store.schema.len();
+    if length > SCHEMA_BYTES_MAX {
         let message = format!(
-            "store.schema has {} bytes, and PostgreSQL cuts names at {SCHEMA_BYTES_MAX}",
-            schema.len()
+            "store.schema has {length} bytes, and PostgreSQL cuts names at {SCHEMA_BYTES_MAX}"
         );
         let fix = format!("choose a name of at most {SCHEMA_BYTES_MAX} bytes");
-        problems.push(Diagnostic::error(place(at("store", "schema")), message).fix(fix));
+        judge.error("store.schema", message, fix);
     }
-    for key in &sections.plugins.trusted_keys {
+    for key in &plugins.trusted_keys {
         if let Err(why) = TrustedKey::parse(key) {
             let fix = "write the second line of the file minisign.pub, which begins with RW";
-            let message = format!("`{key}` {why}");
-            problems
-                .push(Diagnostic::error(place(at("plugins", "trusted_keys")), message).fix(fix));
+            judge.error("plugins.trusted_keys", format!("`{key}` {why}"), fix);
         }
     }
-    if sections.plugins.require_signature && sections.plugins.trusted_keys.is_empty() {
+    if plugins.require_signature && plugins.trusted_keys.is_empty() {
         let message = "plugins.require_signature is set, but plugins.trusted_keys names no key";
         let fix =
             "write trusted_keys = [\"RW...\"] in [plugins], with the public keys that you trust";
-        let place = place(at("plugins", "require_signature"));
-        problems.push(Diagnostic::error(place, message).fix(fix));
+        judge.error("plugins.require_signature", message, fix);
     }
-    cluster::judge(sections, |key| place(at("coordination", key)), problems);
-    activity::judge(sections, |key| place(at("activity", key)), problems);
-    api::judge(sections, |key| place(at("api", key)), problems);
+    cluster::judge(sections, judge);
+    activity::judge(&sections.activity, judge);
+    api::judge(&sections.api, judge);
     for (name, path) in
         [("activity.socket", &sections.activity.socket), ("api.socket", &sections.api.socket)]
     {
         if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
-            problems.push(
-                Diagnostic::error(source.whole(), format!("{name} is too long for a Unix socket"))
-                    .fix(format!("choose a path of at most {SOCKET_PATH_BYTES_MAX} bytes")),
-            );
+            let fix = format!("choose a path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+            judge.error("", format!("{name} is too long for a Unix socket"), fix);
         }
     }
 }
@@ -619,16 +587,14 @@ impl Resolved {
 
     /// Adds an error about the token file of a topic.
     pub fn token_fault(&mut self, topic: &str, message: impl Into<String>) {
-        let span = self.tokens.get(topic);
-        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.tokens.get(topic));
         let fix = "correct the file or its path, which is relative to the configuration file";
         self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 
     /// Adds an error or a warning about the address of the store.
     pub fn store_fault(&mut self, is_error: bool, message: impl Into<String>, fix: &str) {
-        let place = self.store_span.as_ref();
-        let place = place.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.store_span.as_ref());
         let diagnostic = match is_error {
             true => Diagnostic::error(place, message),
             false => Diagnostic::warning(place, message),
@@ -638,15 +604,13 @@ impl Resolved {
 
     /// Adds a warning about a task's schedule.
     pub fn warn_schedule(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
-        let span = self.schedules.get(task);
-        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.schedules.get(task));
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
     /// Adds an error about a task that its database shows.
     pub fn task_fault(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
-        let span = self.schedules.get(task);
-        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.schedules.get(task));
         self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 
@@ -675,11 +639,8 @@ impl Resolved {
             }
         });
         let span = self.settings.get(&(task.clone(), setting.to_owned()));
-        let place = match (span, range) {
-            (None, _) => self.source.whole(),
-            (Some(span), None) => self.source.at(span),
-            (Some(span), Some(range)) => self.source.at(&self.source.inside(span, value, &range)),
-        };
+        let part = span.zip(range).map(|(span, range)| self.source.inside(span, value, &range));
+        let place = self.source.place(part.as_ref().or(span));
         self.problems.push(Diagnostic::error(place, message));
     }
 
@@ -691,8 +652,7 @@ impl Resolved {
         message: impl Into<String>,
         fix: &str,
     ) {
-        let span = self.settings.get(&(task.clone(), setting.to_owned()));
-        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.settings.get(&(task.clone(), setting.to_owned())));
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
@@ -708,8 +668,7 @@ impl Resolved {
 
     /// Adds a warning about a collection's mapping.
     pub fn warn_collection(&mut self, name: &str, message: impl Into<String>, fix: &str) {
-        let span = self.places.get(name).map(|places| &places.name);
-        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let place = self.source.place(self.places.get(name).map(|places| &places.name));
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 

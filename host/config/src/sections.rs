@@ -289,6 +289,13 @@ pub struct Section {
     pub keys: &'static [Key<Sections>],
 }
 
+impl Section {
+    /// The key with this name.
+    pub fn key(&self, name: &str) -> Option<&'static Key<Sections>> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
 const MIB: u64 = 1 << 20;
 
 /// All sections. A changed key takes effect at the next start; only tasks, collections and plugins are

@@ -37,11 +37,7 @@ impl Walker<'_> {
 
     /// Reports a fault of a value.
     pub fn fault(&mut self, span: &Span, fault: Fault) {
-        let diagnostic = Diagnostic::error(self.source.at(span), fault.message);
-        self.problems.push(match fault.fix {
-            Some(fix) => diagnostic.fix(fix),
-            None => diagnostic,
-        });
+        self.problems.push(fault.at(self.source.at(span)));
     }
 
     /// Returns the table of an entry, or reports that its value is not a table.
@@ -54,6 +50,13 @@ impl Walker<'_> {
                 None
             }
         }
+    }
+
+    /// Returns the tables of an entry, such as those of `[tasks.NAME]`, with the entries that name them, and
+    /// reports what is not a table.
+    pub fn tables<'t>(&mut self, entry: &'t Entry, shape: &str) -> Vec<(&'t Entry, &'t Table)> {
+        let entries = self.table(entry, shape).into_iter().flat_map(|table| &table.0);
+        entries.filter_map(|entry| Some((entry, self.table(entry, shape)?))).collect()
     }
 
     /// Returns a string that is not empty, or reports an error.
