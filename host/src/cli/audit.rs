@@ -85,15 +85,19 @@ impl Args {
 }
 
 fn text(report: &Report) -> String {
-    let mut table = Table::new(
-        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">DISCARDED", ">PENDING", ">ROWS"],
-        "Nothing has been planned yet.",
-    );
+    let mut table = Table::new("Nothing has been planned yet.");
     for row in &report.tasks {
         let c = &row.counts;
-        let cells = [c.planned, c.committed, c.skipped, c.dead, c.discarded, c.pending, c.rows];
-        let [a, b, c, d, e, f, g] = cells.map(|n| n.to_string());
-        table.row([row.task.clone(), a, b, c, d, e, f, g]);
+        table.row([
+            ("TASK", &row.task),
+            (">PLANNED", &c.planned),
+            (">COMMITTED", &c.committed),
+            (">SKIPPED", &c.skipped),
+            (">DEAD", &c.dead),
+            (">DISCARDED", &c.discarded),
+            (">PENDING", &c.pending),
+            (">ROWS", &c.rows),
+        ]);
     }
     let mut out = table.render();
     for violation in &report.violations {

@@ -131,18 +131,15 @@ impl Verb {
 }
 
 fn list(rows: &[CommandRow]) -> String {
-    let mut table = Table::new(
-        &[">ID", "AT", "BY", "WHAT", "REASON", "RESULT"],
-        "No commands have been recorded.",
-    );
+    let mut table = Table::new("No commands have been recorded.");
     for row in rows {
         table.row([
-            row.id.to_string(),
-            Stamp(row.at).to_string(),
-            row.by.clone(),
-            told(&row.command),
-            row.reason.clone(),
-            result(row),
+            (">ID", &row.id),
+            ("AT", &Stamp(row.at)),
+            ("BY", &row.by),
+            ("WHAT", &told(&row.command)),
+            ("REASON", &row.reason),
+            ("RESULT", &result(row)),
         ]);
     }
     table.render()

@@ -198,23 +198,18 @@ fn told(id: u64, commands: &[CommandRow]) -> String {
 }
 
 fn list(letters: &[Letter]) -> String {
-    let mut table = Table::new(
-        &[">ID", "TASK", "TENANT", "KEY", "SINCE", ">ATTEMPTS", "ERROR"],
-        "There are no dead letters.",
-    );
+    let mut table = Table::new("There are no dead letters.");
     for letter in letters {
+        let resolved = letter.resolved_at.map_or("", |_| "(resolved) ");
         let error = letter.error.as_deref().unwrap_or_default();
         table.row([
-            letter.id.to_string(),
-            letter.task.clone(),
-            output::text(letter.tenant.as_ref()),
-            letter.key.clone(),
-            Stamp(letter.at).to_string(),
-            letter.attempts.to_string(),
-            match letter.resolved_at {
-                Some(_) => format!("(resolved) {error}"),
-                None => error.to_owned(),
-            },
+            (">ID", &letter.id),
+            ("TASK", &letter.task),
+            ("TENANT", &output::text(letter.tenant.as_ref())),
+            ("KEY", &letter.key),
+            ("SINCE", &Stamp(letter.at)),
+            (">ATTEMPTS", &letter.attempts),
+            ("ERROR", &format!("{resolved}{error}")),
         ]);
     }
     table.render()

@@ -204,16 +204,15 @@ async fn import(
     }
     imported.note(store, tenant, reason).await;
     output::show(global.output, &rows, || {
-        let mut table = Table::new(&["FILE", "DOCUMENT", ">UPDATES", ">BYTES", "ERROR"], "");
+        let mut table = Table::new("");
         for row in &rows {
+            let document = row.document.as_ref().map(|key| format!("{}/{key}", row.tenant));
             table.row([
-                row.file.clone(),
-                row.document
-                    .as_ref()
-                    .map_or_else(|| "-".into(), |key| format!("{}/{key}", row.tenant)),
-                row.updates.to_string(),
-                row.bytes.to_string(),
-                row.error.clone().unwrap_or_default(),
+                ("FILE", &row.file),
+                ("DOCUMENT", &output::text(document)),
+                (">UPDATES", &row.updates),
+                (">BYTES", &row.bytes),
+                ("ERROR", &row.error.as_deref().unwrap_or_default()),
             ]);
         }
         table.render()

@@ -106,8 +106,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
         })
         .collect();
     output::show(global.output, &json, || {
-        let headings = ["NODE", "STATE", ">WEIGHT", "LEADS", "ADDRESS", "INCARNATION"];
-        let mut table = Table::new(&headings, "No nodes have joined.");
+        let mut table = Table::new("No nodes have joined.");
         for member in &membership.members {
             let state = match member.state {
                 MemberState::Active if !member.is_on_ring() => "aside",
@@ -116,12 +115,12 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
                 MemberState::Draining => "draining",
             };
             table.row([
-                member.name.to_string(),
-                state.to_owned(),
-                member.weight.to_string(),
-                if leads(&member.incarnation) { "yes".into() } else { String::new() },
-                member.addr.clone(),
-                member.incarnation.to_string(),
+                ("NODE", &member.name),
+                ("STATE", &state),
+                (">WEIGHT", &member.weight),
+                ("LEADS", &if leads(&member.incarnation) { "yes" } else { "" }),
+                ("ADDRESS", &member.addr),
+                ("INCARNATION", &member.incarnation),
             ]);
         }
         let mut text = table.render();

@@ -240,10 +240,7 @@ fn state(message: &Message) -> String {
 }
 
 fn list(messages: &[Message]) -> String {
-    let mut table = Table::new(
-        &[">ID", "TOPIC", "TENANT", "KEY", ">SEQUENCE", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
-        "The outbox contains no matching messages.",
-    );
+    let mut table = Table::new("The outbox contains no matching messages.");
     for message in messages {
         let answer = match (&message.error, message.reply_status) {
             (Some(error), _) => error.clone(),
@@ -251,15 +248,15 @@ fn list(messages: &[Message]) -> String {
             (None, None) => "-".to_owned(),
         };
         table.row([
-            message.id.to_string(),
-            message.topic.clone(),
-            output::text(message.tenant.as_ref()),
-            message.key.clone(),
-            message.sequence.to_string(),
-            Stamp(message.emitted_at).to_string(),
-            state(message),
-            message.attempts.to_string(),
-            answer,
+            (">ID", &message.id),
+            ("TOPIC", &message.topic),
+            ("TENANT", &output::text(message.tenant.as_ref())),
+            ("KEY", &message.key),
+            (">SEQUENCE", &message.sequence),
+            ("EMITTED", &Stamp(message.emitted_at)),
+            ("STATE", &state(message)),
+            (">ATTEMPTS", &message.attempts),
+            ("ANSWER", &answer),
         ]);
     }
     table.render()

@@ -56,6 +56,7 @@ fn cell(text: &str) -> String {
 /// A table with headings. A column whose heading starts with `>` is right-aligned.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
+    /// Those of the first row.
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     /// Printed instead of a table without rows.
@@ -64,15 +65,19 @@ pub struct Table {
 
 impl Table {
     /// Creates a table; `empty` is printed if it has no rows.
-    pub fn new(headings: &[&'static str], empty: &'static str) -> Table {
-        Table { headings: headings.to_vec(), rows: Vec::new(), empty }
+    pub fn new(empty: &'static str) -> Table {
+        Table { empty, ..Table::default() }
     }
 
-    /// Adds a row with one cell per heading; the cells are escaped, and cut off after their first line
-    /// or [`CELL_WIDTH_MAX`].
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.headings.len());
-        self.rows.push(cells.iter().map(|c| cell(c)).collect());
+    /// Adds a row of headings and cells, with the same headings in every row. The cells are escaped,
+    /// and cut off after their first line or [`CELL_WIDTH_MAX`].
+    pub fn row<const N: usize>(&mut self, cells: [(&'static str, &dyn fmt::Display); N]) {
+        let headings = cells.map(|(heading, _)| heading);
+        if self.rows.is_empty() {
+            self.headings = headings.to_vec();
+        }
+        debug_assert_eq!(headings[..], self.headings);
+        self.rows.push(cells.iter().map(|(_, shown)| cell(&shown.to_string())).collect());
     }
 
     /// Renders the table with aligned columns.
@@ -333,17 +338,17 @@ mod tests {
             assert!(cell.ends_with(CUT) && cell.width() <= CELL_WIDTH_MAX, "{long:?}: {cell}");
             assert!(cell.width() > CELL_WIDTH_MAX - 3, "{long:?}: {cell}");
         }
-        let mut table = Table::new(&["ERROR", "KEY"], "nothing");
-        table.row(["panicked\n  at spin".into(), "k".into()]);
+        let mut table = Table::new("nothing");
+        table.row([("ERROR", &"panicked\n  at spin"), ("KEY", &"k")]);
         assert_eq!(table.render(), "ERROR      KEY\npanicked…  k\n");
     }
 
     #[test]
     fn columns_line_up_and_control_characters_stay_out() {
-        let mut table = Table::new(&["KEY", ">N"], "nothing");
+        let mut table = Table::new("nothing");
         assert_eq!(table.render(), "nothing\n");
-        table.row(["日本".into(), "7".into()]);
-        table.row(["a\x1b[2J".into(), "100".into()]);
+        table.row([("KEY", &"日本"), (">N", &7)]);
+        table.row([("KEY", &"a\x1b[2J"), (">N", &100)]);
         assert_eq!(
             table.render(),
             "KEY          N\n日本         7\na\\u{1b}[2J  100\n"

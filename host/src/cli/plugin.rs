@@ -126,18 +126,15 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
         });
     }
     output::show(global.output, &rows, || {
-        let mut table = Table::new(
-            &["PLUGIN", "VERSION", "SHA-256", "PIN", "TASKS", "FAULT"],
-            "The configuration names no plugins.",
-        );
+        let mut table = Table::new("The configuration names no plugins.");
         for row in &rows {
             table.row([
-                row.plugin.clone(),
-                output::text(row.version.clone()),
-                output::text(row.digest.as_deref().map(short).map(str::to_owned)),
-                row.pin.to_owned(),
-                row.tasks.join(", "),
-                row.fault.clone().unwrap_or_default(),
+                ("PLUGIN", &row.plugin),
+                ("VERSION", &output::text(row.version.as_ref())),
+                ("SHA-256", &output::text(row.digest.as_deref().map(short))),
+                ("PIN", &row.pin),
+                ("TASKS", &row.tasks.join(", ")),
+                ("FAULT", &row.fault.as_deref().unwrap_or_default()),
             ]);
         }
         table.render()

@@ -232,13 +232,13 @@ impl Report {
         if self.items.is_empty() {
             return NOT_FOUND.to_owned();
         }
-        let mut table = Table::new(&["ITEM", "TASK", ">ROWS", ">OF"], "");
+        let mut table = Table::new("");
         for item in self.items.iter().take(SHOWN) {
             table.row([
-                item.item.clone(),
-                item.task.clone(),
-                item.rows.to_string(),
-                item.of.to_string(),
+                ("ITEM", &item.item),
+                ("TASK", &item.task),
+                (">ROWS", &item.rows),
+                (">OF", &item.of),
             ]);
         }
         let mut text = table.render();

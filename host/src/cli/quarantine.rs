@@ -519,21 +519,18 @@ fn until(until: &Option<Stamp>) -> String {
 }
 
 fn table(runs: &[KeptRun]) -> String {
-    let mut table = Table::new(
-        &[">RUN", "TASK", "PLUGIN", "LAST", ">ITEMS", ">ROWS", ">BYTES", "KEPT UNTIL", "UNDONE"],
-        "No rows are kept.",
-    );
+    let mut table = Table::new("No rows are kept.");
     for run in runs {
         table.row([
-            run.run.to_string(),
-            run.task.clone(),
-            run.plugin.clone(),
-            run.to.to_string(),
-            run.items.to_string(),
-            run.rows.to_string(),
-            run.bytes.to_string(),
-            until(&run.until),
-            run.undone.to_owned(),
+            (">RUN", &run.run),
+            ("TASK", &run.task),
+            ("PLUGIN", &run.plugin),
+            ("LAST", &run.to),
+            (">ITEMS", &run.items),
+            (">ROWS", &run.rows),
+            (">BYTES", &run.bytes),
+            ("KEPT UNTIL", &until(&run.until)),
+            ("UNDONE", &run.undone),
         ]);
     }
     let (rows, bytes): (u64, u64) =
@@ -550,21 +547,18 @@ fn table(runs: &[KeptRun]) -> String {
 }
 
 fn of_items(items: &[KeptItem]) -> String {
-    let mut table = Table::new(
-        &["ITEM", "TASK", "TENANT", "KEY", "AT", ">ROWS", ">BYTES", "KEPT UNTIL", "UNDONE"],
-        "No rows of this run are kept.",
-    );
+    let mut table = Table::new("No rows of this run are kept.");
     for item in items {
         table.row([
-            item.item.clone(),
-            item.task.clone(),
-            output::text(item.tenant.as_ref()),
-            item.key.clone(),
-            item.at.to_string(),
-            item.rows.to_string(),
-            item.bytes.to_string(),
-            until(&item.until),
-            item.undone.to_owned(),
+            ("ITEM", &item.item),
+            ("TASK", &item.task),
+            ("TENANT", &output::text(item.tenant.as_ref())),
+            ("KEY", &item.key),
+            ("AT", &item.at),
+            (">ROWS", &item.rows),
+            (">BYTES", &item.bytes),
+            ("KEPT UNTIL", &until(&item.until)),
+            ("UNDONE", &item.undone),
         ]);
     }
     table.render()

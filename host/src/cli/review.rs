@@ -285,20 +285,19 @@ fn decided(review: &Review) -> String {
 
 fn list(reviews: &[Review], decisions: &[Option<&CommandRow>], now: Time) -> String {
     let mut table = Table::new(
-        &[">RUN", "TASK", "OPENED", "STATE", "EXPIRES", ">ITEMS", "WOULD CHANGE", "DECIDED BY"],
         "There are no reviews: only runs with mode = \"preview\" or \"approve\" have one.",
     );
     for (review, decision) in reviews.iter().zip(decisions) {
         let waits = review.state == State::Waiting;
         table.row([
-            review.run.to_string(),
-            review.task.to_string(),
-            Stamp(review.opened_at).to_string(),
-            standing(review, now).to_owned(),
-            output::text(review.expires_at.filter(|_| waits).map(Stamp)),
-            found(review),
-            review.plan.words(),
-            decision.map_or_else(|| decided(review), asked),
+            (">RUN", &review.run),
+            ("TASK", &review.task),
+            ("OPENED", &Stamp(review.opened_at)),
+            ("STATE", &standing(review, now)),
+            ("EXPIRES", &output::text(review.expires_at.filter(|_| waits).map(Stamp))),
+            (">ITEMS", &found(review)),
+            ("WOULD CHANGE", &review.plan.words()),
+            ("DECIDED BY", &decision.map_or_else(|| decided(review), asked)),
         ]);
     }
     table.render()
@@ -345,9 +344,13 @@ fn text(
     }
     let mut out = facts.render();
     if !plan.others.is_empty() {
-        let mut table = Table::new(&[">ITEMS", "VERDICT", "REASON"], "");
+        let mut table = Table::new("");
         for other in &plan.others {
-            table.row([other.count.to_string(), other.verdict.clone(), other.reason.clone()]);
+            table.row([
+                (">ITEMS", &other.count),
+                ("VERDICT", &other.verdict),
+                ("REASON", &other.reason),
+            ]);
         }
         out.push_str(&format!("\n{}", table.render()));
     }

@@ -865,14 +865,17 @@ pub fn text(passed: &[Passed]) -> String {
 
 /// Renders the counts and the errors as text; `none`: what is printed without any.
 fn text_or(passed: &[Passed], none: &'static str) -> String {
-    let mut table = Table::new(
-        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING", ">ROWS"],
-        none,
-    );
+    let mut table = Table::new(none);
     for row in passed {
-        let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending, row.rows];
-        let [a, b, c, d, e, f] = cells.map(|n| n.to_string());
-        table.row([row.task.clone(), a, b, c, d, e, f]);
+        table.row([
+            ("TASK", &row.task),
+            (">PLANNED", &row.planned),
+            (">COMMITTED", &row.committed),
+            (">SKIPPED", &row.skipped),
+            (">DEAD", &row.dead),
+            (">PENDING", &row.pending),
+            (">ROWS", &row.rows),
+        ]);
     }
     let mut text = table.render();
     for row in passed {

@@ -145,25 +145,19 @@ impl Kept {
 
 /// Renders runs as a table.
 pub fn table(runs: &[Run], kept: &Kept) -> String {
-    let mut table = Table::new(
-        &[
-            ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">IN LOG", ">SCANNED", "ENDED",
-            "ERROR",
-        ],
-        "No runs yet.",
-    );
+    let mut table = Table::new("No runs yet.");
     for run in runs {
         table.row([
-            run.id.to_string(),
-            run.task.clone(),
-            Stamp(run.slot).to_string(),
-            run.trigger.as_str().to_owned(),
-            kept.state(run).to_owned(),
-            run.planned.to_string(),
-            run.open.to_string(),
-            run.scanned.to_string(),
-            output::text(run.ended_at.map(Stamp)),
-            run.error.clone().unwrap_or_default(),
+            (">RUN", &run.id),
+            ("TASK", &run.task),
+            ("SLOT", &Stamp(run.slot)),
+            ("TRIGGER", &run.trigger.as_str()),
+            ("STATE", &kept.state(run)),
+            (">PLANNED", &run.planned),
+            (">IN LOG", &run.open),
+            (">SCANNED", &run.scanned),
+            ("ENDED", &output::text(run.ended_at.map(Stamp))),
+            ("ERROR", &run.error.as_deref().unwrap_or_default()),
         ]);
     }
     table.render()
@@ -257,17 +251,16 @@ fn text(run: &Run, items: &[ItemRow], kept: &Kept) -> String {
     if let Some(error) = &run.error {
         facts.add("error", error);
     }
-    let mut table =
-        Table::new(&["TENANT", "KEY", "AT", "OUTCOME", ">ROWS", "REASON", "NOTES"], nothing(run));
+    let mut table = Table::new(nothing(run));
     for item in items {
         table.row([
-            output::text(item.tenant.as_ref()),
-            item.key.clone(),
-            Stamp(item.at).to_string(),
-            item.outcome.to_string(),
-            item.rows.to_string(),
-            item.reason.clone().unwrap_or_default(),
-            noted(&item.notes),
+            ("TENANT", &output::text(item.tenant.as_ref())),
+            ("KEY", &item.key),
+            ("AT", &Stamp(item.at)),
+            ("OUTCOME", &item.outcome),
+            (">ROWS", &item.rows),
+            ("REASON", &item.reason.as_deref().unwrap_or_default()),
+            ("NOTES", &noted(&item.notes)),
         ]);
     }
     format!("{}\n{}", facts.render(), table.render())

@@ -74,12 +74,13 @@ impl Verb {
             })
             .collect();
         output::show(global.output, &json, || {
-            let mut table = Table::new(
-                &["UTC", "LOCAL", "NOTE"],
-                "No more times: the schedule never runs again.",
-            );
+            let mut table = Table::new("No more times: the schedule never runs again.");
             for t in &times {
-                table.row([t.utc.to_string(), t.local.clone(), t.note.clone().unwrap_or_default()]);
+                table.row([
+                    ("UTC", &t.utc),
+                    ("LOCAL", &t.local),
+                    ("NOTE", &t.note.as_deref().unwrap_or_default()),
+                ]);
             }
             table.render()
         })?;

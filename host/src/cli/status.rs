@@ -615,10 +615,7 @@ fn text(report: &Report) -> String {
     if report.commands_waiting > 0 {
         facts.add("commands waiting", report.commands_waiting);
     }
-    let mut nodes = Table::new(
-        &["NODE", "STATE", "SEEN"],
-        "No hosts are running (a pass of `besom run` is not listed).",
-    );
+    let mut nodes = Table::new("No hosts are running (a pass of `besom run` is not listed).");
     for node in &report.nodes {
         let seen = node.seen_at.beside(report.now);
         let seen = match node.earlier {
@@ -626,7 +623,7 @@ fn text(report: &Report) -> String {
             1 => format!("{seen}, after 1 earlier incarnation that vanished"),
             n => format!("{seen}, after {n} earlier incarnations that vanished"),
         };
-        nodes.row([node.node.clone(), node.state.as_str().to_owned(), seen]);
+        nodes.row([("NODE", &node.node), ("STATE", &node.state.as_str()), ("SEEN", &seen)]);
     }
     let missing: String = report
         .nodes
@@ -750,8 +747,7 @@ fn text(report: &Report) -> String {
 
 /// Renders the topics as a table.
 fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
-    let mut table =
-        Table::new(&["TOPIC", ">INSERTED", ">WAITING", "OLDEST", ">GIVEN UP", "NOTE"], "");
+    let mut table = Table::new("");
     let mut given_up = String::new();
     for Printed(topic) in topics {
         let note = match (topic.has_route, &topic.waiting_error) {
@@ -768,12 +764,12 @@ fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
             ));
         }
         table.row([
-            topic.name.clone(),
-            topic.count_inserted(),
-            topic.count(),
-            output::text(topic.oldest.map(|at| Stamp(at).beside(now))),
-            topic.count_given_up(),
-            note,
+            ("TOPIC", &topic.name),
+            (">INSERTED", &topic.count_inserted()),
+            (">WAITING", &topic.count()),
+            ("OLDEST", &output::text(topic.oldest.map(|at| Stamp(at).beside(now)))),
+            (">GIVEN UP", &topic.count_given_up()),
+            ("NOTE", &note),
         ]);
     }
     if !given_up.is_empty() {
@@ -852,10 +848,7 @@ impl Recorded {
 /// Renders the tasks as a table, with times relative to `now`.
 pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     let beside = |at: Option<Stamp>| output::text(at.map(|at| at.beside(now)));
-    let mut table = Table::new(
-        &["TASK", "NEXT", "LAST", "RESULT", ">WAITING", ">DEAD", ">OVERDUE", "NOTE"],
-        "No tasks are configured.",
-    );
+    let mut table = Table::new("No tasks are configured.");
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
             _ if let Some(recorded) = &t.recorded => recorded.words(),
@@ -892,14 +885,14 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
             },
         };
         table.row([
-            t.task.clone(),
-            beside(t.next),
-            beside(t.last),
-            output::text(t.last_result.clone()),
-            t.waiting.to_string(),
-            t.depth.0.dead.to_string(),
-            format!("{:.0}s", t.overdue_seconds),
-            note,
+            ("TASK", &t.task),
+            ("NEXT", &beside(t.next)),
+            ("LAST", &beside(t.last)),
+            ("RESULT", &output::text(t.last_result.as_ref())),
+            (">WAITING", &t.waiting),
+            (">DEAD", &t.depth.0.dead),
+            (">OVERDUE", &format!("{:.0}s", t.overdue_seconds)),
+            ("NOTE", &note),
         ]);
     }
     table.render()

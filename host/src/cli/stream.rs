@@ -121,13 +121,17 @@ impl Verb {
 }
 
 fn list(rows: &[Row], none: &'static str) -> String {
-    let headings = ["TASK", ">PARTITION", ">ACKED", ">TAIL", ">ITEMS", "STATE"];
-    let mut table = Table::new(&headings, none);
+    let mut table = Table::new(none);
     for row in rows {
-        let numbers = [u64::from(row.partition), row.acked, row.tail, row.items];
-        let [partition, acked, tail, items] = numbers.map(|n| n.to_string());
         let state = row.broken.as_ref().map_or("ok".into(), |why| format!("broken: {why}"));
-        table.row([row.task.clone(), partition, acked, tail, items, state]);
+        table.row([
+            ("TASK", &row.task),
+            (">PARTITION", &row.partition),
+            (">ACKED", &row.acked),
+            (">TAIL", &row.tail),
+            (">ITEMS", &row.items),
+            ("STATE", &state),
+        ]);
     }
     let mut out = table.render();
     if let Some(row) = rows.iter().find(|row| row.broken.is_some()) {

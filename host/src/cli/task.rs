@@ -292,12 +292,12 @@ async fn show(
         if let Some(forecast) = &forecast {
             facts.add("forecast", &forecast.sentence);
         }
-        let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No upcoming slots.");
+        let mut next = Table::new("No upcoming slots.");
         for u in &upcoming {
             next.row([
-                Stamp(u.utc).to_string(),
-                u.local.clone(),
-                u.note.clone().unwrap_or_default(),
+                ("NEXT", &Stamp(u.utc)),
+                ("LOCAL", &u.local),
+                ("NOTE", &u.note.as_deref().unwrap_or_default()),
             ]);
         }
         let state =
@@ -322,15 +322,14 @@ const RETRIED_SHOWN: usize = 10;
 
 /// Renders the items that have failed and wait for another attempt.
 fn retry_table(retried: &[Waiting]) -> String {
-    let headings = ["RETRIED", "TENANT", "AGAIN", ">ATTEMPTS", "ERROR"];
-    let mut table = Table::new(&headings, "No items are retried.");
+    let mut table = Table::new("No items are retried.");
     for Waiting { item, run_at, .. } in retried.iter().take(RETRIED_SHOWN) {
         table.row([
-            item.identity.key.clone(),
-            output::text(item.identity.tenant.as_ref()),
-            Stamp(*run_at).to_string(),
-            item.attempts.to_string(),
-            item.errors.last().cloned().unwrap_or_default(),
+            ("RETRIED", &item.identity.key),
+            ("TENANT", &output::text(item.identity.tenant.as_ref())),
+            ("AGAIN", &Stamp(*run_at)),
+            (">ATTEMPTS", &item.attempts),
+            ("ERROR", &item.errors.last().map_or("", String::as_str)),
         ]);
     }
     let hidden = retried.len().saturating_sub(RETRIED_SHOWN);
@@ -356,18 +355,15 @@ fn retry_json(waiting: &Waiting) -> Value {
 }
 
 fn slot_table(slots: &[SlotRecord]) -> String {
-    let mut table = Table::new(
-        &["FROM", "TO", ">SLOTS", "OUTCOME", "RUN", "REASON"],
-        "No slots have been decided yet.",
-    );
+    let mut table = Table::new("No slots have been decided yet.");
     for slot in slots {
         table.row([
-            Stamp(slot.from).to_string(),
-            Stamp(slot.to).to_string(),
-            slot.count.to_string(),
-            slot.outcome.as_str().to_owned(),
-            output::text(slot.run),
-            slot.reason.clone(),
+            ("FROM", &Stamp(slot.from)),
+            ("TO", &Stamp(slot.to)),
+            (">SLOTS", &slot.count),
+            ("OUTCOME", &slot.outcome.as_str()),
+            ("RUN", &output::text(slot.run)),
+            ("REASON", &slot.reason),
         ]);
     }
     table.render()

@@ -675,10 +675,14 @@ impl Report {
         }
         let mut text = facts.render();
         if !self.stay.is_empty() {
-            let mut table = Table::new(&["ROW THAT STAYS", "WHY", "WAS -> IS"], "");
+            let mut table = Table::new("");
             for stay in self.stay.iter().take(SHOWN) {
                 let why = ungranted(&stay.why).unwrap_or_else(|| stay.why.clone());
-                table.row([stay.row.clone(), why, stay.difference()]);
+                table.row([
+                    ("ROW THAT STAYS", &stay.row),
+                    ("WHY", &why),
+                    ("WAS -> IS", &stay.difference()),
+                ]);
             }
             text.push_str(&format!("\n{}", table.render()));
             if self.staying > SHOWN as u64 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use besom_core::ids::Incarnation;
 use besom_core::time::Time;
 
-use super::super::output::{Table, bar};
+use super::super::output::{self, Table, bar};
 use besom_demo::cluster::Host;
 use besom_ports::coordination::{Coordination as _, LeaderRecord};
 use besom_ports::members::{MemberState, Members as _};
@@ -121,8 +121,7 @@ impl Board {
             ),
             (_, None) => "there is no leader\n".to_owned(),
         };
-        let headings = ["NODE", ">PID", "STATE", ">PARTITIONS", "RING"];
-        let mut nodes = Table::new(&headings, "no hosts");
+        let mut nodes = Table::new("no hosts");
         let most = self.nodes.iter().map(|node| node.owns).max().unwrap_or(0);
         for node in &self.nodes {
             let state = match (node.pid, node.state) {
@@ -134,21 +133,24 @@ impl Board {
                 (Some(_), Some(MemberState::Draining)) => "draining",
             };
             nodes.row([
-                node.name.clone(),
-                node.pid.map_or("-".to_owned(), |pid| pid.to_string()),
-                state.to_owned(),
-                node.owns.to_string(),
-                bar(node.owns as u64, most as u64),
+                ("NODE", &node.name),
+                (">PID", &output::text(node.pid)),
+                ("STATE", &state),
+                (">PARTITIONS", &node.owns),
+                ("RING", &bar(node.owns as u64, most as u64)),
             ]);
         }
         out.push_str(&nodes.render());
-        let headings = ["TASK", ">QUEUED", ">RETRIES", ">TIMERS", ">DEAD"];
-        let mut queues = Table::new(&headings, "nothing has been planned yet");
+        let mut queues = Table::new("nothing has been planned yet");
         for depth in &self.depths {
             let Some(task) = &depth.task else { continue };
-            let [log, retries, timers, dead] =
-                [depth.log, depth.retries, depth.timers, depth.dead].map(|n| n.to_string());
-            queues.row([task.to_string(), log, retries, timers, dead]);
+            queues.row([
+                ("TASK", &task),
+                (">QUEUED", &depth.log),
+                (">RETRIES", &depth.retries),
+                (">TIMERS", &depth.timers),
+                (">DEAD", &depth.dead),
+            ]);
         }
         out.push_str(&queues.render());
         for missing in &self.missing {

@@ -7,20 +7,19 @@ use besom_product::doc::{State, Words};
 /// Prints the counts of the reasons, then the documents.
 pub(super) fn print(global: &Global, words: &Words) -> Result<Exit, Failure> {
     output::show(global.output, words, || {
-        let mut reasons = Table::new(&[">DOCUMENTS", "REASON"], "");
+        let mut reasons = Table::new("");
         for (reason, count) in &words.reasons {
-            reasons.row([count.to_string(), reason.clone()]);
+            reasons.row([(">DOCUMENTS", &count), ("REASON", &reason)]);
         }
-        let mut table =
-            Table::new(&["SINCE", "DOCUMENT", "STATE", "WHY"], "No document is left alone.");
+        let mut table = Table::new("No document is left alone.");
         for left in &words.documents {
             let tenant = left.tenant.as_ref().map_or(String::new(), |tenant| format!("{tenant}/"));
             let state = if left.state == State::Dead { "set aside" } else { "left alone" };
             table.row([
-                left.at.clone(),
-                format!("{tenant}{}", left.document),
-                state.to_owned(),
-                left.reason.clone(),
+                ("SINCE", &left.at),
+                ("DOCUMENT", &format!("{tenant}{}", left.document)),
+                ("STATE", &state),
+                ("WHY", &left.reason),
             ]);
         }
         let mut text = table.render();

@@ -24,19 +24,17 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
         "unverified": unverified,
     });
     output::show(global.output, &json, || {
-        let headings = ["AT", "MODE", ">BEFORE", ">AFTER", "RECORDED", "REBUILT", "VERDICT", "WHY"];
-        let mut table =
-            Table::new(&headings, "The history contains no compaction of this document.");
+        let mut table = Table::new("The history contains no compaction of this document.");
         for c in found {
             table.row([
-                c.at.clone(),
-                c.mode.clone(),
-                c.bytes_before.to_string(),
-                c.bytes_after.to_string(),
-                begin(&c.recorded.after).to_owned(),
-                c.rebuilt.as_ref().map_or("-", |pair| begin(&pair.after)).to_owned(),
-                word(c.verdict).to_owned(),
-                c.why.clone().unwrap_or_default(),
+                ("AT", &c.at),
+                ("MODE", &c.mode),
+                (">BEFORE", &c.bytes_before),
+                (">AFTER", &c.bytes_after),
+                ("RECORDED", &begin(&c.recorded.after)),
+                ("REBUILT", &c.rebuilt.as_ref().map_or("-", |pair| begin(&pair.after))),
+                ("VERDICT", &word(c.verdict)),
+                ("WHY", &c.why.as_deref().unwrap_or_default()),
             ]);
         }
         let mut text = table.render();

@@ -289,112 +289,94 @@ impl Findings {
             out += &positions.picture();
         }
         out += "\nHow the keys are distributed\n\n";
-        let mut table = Table::new(&["MODE", ">VNODES", "SERVER", ">KEYS", ">SHARE", ""], "");
+        let mut table = Table::new("");
         for case in &self.distribution {
             let most = case.owned.iter().copied().max().unwrap_or(0);
             for (owned, server) in case.owned.iter().zip(&servers) {
                 let [mode, vnodes] = case.setting.cells();
-                let share = percent(*owned, self.keys);
-                let bar = bar(*owned, most);
-                table.row([mode, vnodes, server.to_string(), owned.to_string(), share, bar]);
+                table.row([
+                    ("MODE", &mode),
+                    (">VNODES", &vnodes),
+                    ("SERVER", &server),
+                    (">KEYS", &owned),
+                    (">SHARE", &percent(*owned, self.keys)),
+                    ("", &bar(*owned, most)),
+                ]);
             }
         }
         out += &table.render();
         out += "\nA server is lost: keys found on the others\n\n";
-        let headings =
-            ["MODE", ">VNODES", "LOST", "SERVER", ">BEFORE", ">AFTER", ">HITS", ">OF ALL", ""];
-        let mut table = Table::new(&headings, "");
+        let mut table = Table::new("");
         for loss in &self.loss {
             let after = loss.outcome.after.as_deref().unwrap_or_default();
-            for (number, server) in servers.iter().enumerate() {
-                let [mode, vnodes] = loss.setting.cells();
-                let (hits, now) = (loss.hits[number], after[number]);
+            let [mode, vnodes] = loss.setting.cells();
+            let each = servers.iter().enumerate().map(|(number, server)| {
+                (server.as_str(), loss.outcome.owned[number], after[number], loss.hits[number])
+            });
+            let all = ("all", self.keys, self.keys, loss.hits.iter().sum());
+            for (server, before, after, hits) in each.chain([all]) {
                 table.row([
-                    mode,
-                    vnodes,
-                    servers[loss.lost as usize].to_string(),
-                    server.to_string(),
-                    loss.outcome.owned[number].to_string(),
-                    now.to_string(),
-                    hits.to_string(),
-                    percent(hits, self.keys),
-                    bar(hits, now),
+                    ("MODE", &mode),
+                    (">VNODES", &vnodes),
+                    ("LOST", &servers[loss.lost as usize]),
+                    ("SERVER", &server),
+                    (">BEFORE", &before),
+                    (">AFTER", &after),
+                    (">HITS", &hits),
+                    (">OF ALL", &percent(hits, self.keys)),
+                    ("", &bar(hits, after)),
                 ]);
             }
-            let [mode, vnodes] = loss.setting.cells();
-            let hits = loss.hits.iter().sum::<u64>();
-            table.row([
-                mode,
-                vnodes,
-                servers[loss.lost as usize].to_string(),
-                "all".to_owned(),
-                self.keys.to_string(),
-                self.keys.to_string(),
-                hits.to_string(),
-                percent(hits, self.keys),
-                bar(hits, self.keys),
-            ]);
         }
         out += &table.render();
         out += "\nA fifth server is added, then removed, while keys are stored\n\n";
-        let headings = [
-            "MODE",
-            ">VNODES",
-            ">ADD: HASHED",
-            ">MOVED",
-            ">MS",
-            ">REMOVE: HASHED",
-            ">MOVED",
-            ">MS",
-        ];
-        let mut table = Table::new(&headings, "");
+        let mut table = Table::new("");
         for growth in &self.growth {
             let [mode, vnodes] = growth.setting.cells();
             let (added, removed) = (&growth.added, &growth.removed);
             table.row([
-                mode,
-                vnodes,
-                added.rehashed.to_string(),
-                added.moved.to_string(),
-                format!("{:.1}", added.milliseconds),
-                removed.rehashed.to_string(),
-                removed.moved.to_string(),
-                format!("{:.1}", removed.milliseconds),
+                ("MODE", &mode),
+                (">VNODES", &vnodes),
+                (">ADD: HASHED", &added.rehashed),
+                (">MOVED", &added.moved),
+                (">MS", &format!("{:.1}", added.milliseconds)),
+                (">REMOVE: HASHED", &removed.rehashed),
+                (">MOVED", &removed.moved),
+                (">MS", &format!("{:.1}", removed.milliseconds)),
             ]);
         }
         out += &table.render();
         out += "\nKeys by server before and after a fifth server is added\n\n";
-        let headings = ["MODE", ">VNODES", "SERVER", ">BEFORE", ">AFTER", ""];
-        let mut table = Table::new(&headings, "");
+        let mut table = Table::new("");
         for growth in &self.growth {
             let most = growth.before.iter().chain(&growth.after).copied().max().unwrap_or(0);
             for (number, after) in (0..).zip(&growth.after) {
                 let [mode, vnodes] = growth.setting.cells();
                 let before = growth.before.get(number as usize).copied().unwrap_or(0);
                 table.row([
-                    mode,
-                    vnodes,
-                    server_name(number).to_string(),
-                    before.to_string(),
-                    after.to_string(),
-                    bar(*after, most),
+                    ("MODE", &mode),
+                    (">VNODES", &vnodes),
+                    ("SERVER", &server_name(number)),
+                    (">BEFORE", &before),
+                    (">AFTER", &after),
+                    ("", &bar(*after, most)),
                 ]);
             }
         }
         out += &table.render();
         out += "\nWhat a lookup costs, without hashing\n\n";
-        let headings = ["MODE", ">VNODES", ">POINTS", ">NS", ">NS BY SEARCH", ""];
-        let mut table = Table::new(&headings, "");
+        let mut table = Table::new("");
         let most = self.lookup.iter().map(|cost| cost.nanoseconds).fold(0.0, f64::max);
         for cost in &self.lookup {
             let [mode, vnodes] = cost.setting.cells();
+            let search = cost.search_nanoseconds.map(|ns| format!("{ns:.1}"));
             table.row([
-                mode,
-                vnodes,
-                cost.points.to_string(),
-                format!("{:.1}", cost.nanoseconds),
-                output::text(cost.search_nanoseconds.map(|ns| format!("{ns:.1}"))),
-                bar((cost.nanoseconds * 1_000.0) as u64, (most * 1_000.0) as u64),
+                ("MODE", &mode),
+                (">VNODES", &vnodes),
+                (">POINTS", &cost.points),
+                (">NS", &format!("{:.1}", cost.nanoseconds)),
+                (">NS BY SEARCH", &output::text(search)),
+                ("", &bar((cost.nanoseconds * 1_000.0) as u64, (most * 1_000.0) as u64)),
             ]);
         }
         out + &table.render()

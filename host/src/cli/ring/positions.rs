@@ -50,7 +50,7 @@ impl Positions {
 
     /// Renders a table with a row for each server of each circle.
     pub fn table(all: &[Positions]) -> String {
-        let mut table = Table::new(&[">VNODES", "SERVER", ">POINTS", "AT"], "");
+        let mut table = Table::new("");
         for positions in all {
             for (number, points) in (0..).zip(&positions.points) {
                 let mut at: Vec<_> = points.iter().take(SHOWN).map(ToString::to_string).collect();
@@ -58,10 +58,10 @@ impl Positions {
                     at.push("...".to_owned());
                 }
                 table.row([
-                    positions.vnodes.to_string(),
-                    server_name(number).to_string(),
-                    points.len().to_string(),
-                    at.join(" "),
+                    (">VNODES", &positions.vnodes),
+                    ("SERVER", &server_name(number)),
+                    (">POINTS", &points.len()),
+                    ("AT", &at.join(" ")),
                 ]);
             }
         }

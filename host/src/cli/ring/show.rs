@@ -74,17 +74,16 @@ impl Show {
             })
             .collect();
         output::show(global.output, &json, || {
-            let headings = ["NODE", ">WEIGHT", ">PARTITIONS", ">AT MOST", ">OWNED", ""];
-            let mut rows = Table::new(&headings, "No nodes are active.");
+            let mut rows = Table::new("No nodes are active.");
             let longest = loads.iter().map(|(_, load, _)| *load).max().unwrap_or(0);
             for (member, load, most) in &loads {
                 rows.row([
-                    member.name.to_string(),
-                    member.weight.to_string(),
-                    load.to_string(),
-                    most.to_string(),
-                    owned_by(member.name.as_str()).to_string(),
-                    bar(*load, longest),
+                    ("NODE", &member.name),
+                    (">WEIGHT", &member.weight),
+                    (">PARTITIONS", &load),
+                    (">AT MOST", &most),
+                    (">OWNED", &owned_by(member.name.as_str())),
+                    ("", &bar(*load, longest)),
                 ]);
             }
             let idle = |state| membership.members.iter().filter(move |m| m.state == state);

@@ -95,23 +95,22 @@ fn render(outcome: &Outcome) -> String {
     let most = outcome.owned.iter().chain(outcome.after.iter().flatten()).copied().max();
     let most = most.unwrap_or(0);
     let Some(after) = &outcome.after else {
-        let mut table = Table::new(&["SERVER", ">KEYS", "SHARE"], "There are no servers.");
+        let mut table = Table::new("There are no servers.");
         for (server, owned) in outcome.owned.iter().enumerate() {
-            table.row([server.to_string(), owned.to_string(), bar(*owned, most)]);
+            table.row([("SERVER", &server), (">KEYS", &owned), ("SHARE", &bar(*owned, most))]);
         }
         return table.render();
     };
-    let headings = ["SERVER", ">BEFORE", ">AFTER", ">KEPT", "SHARE"];
-    let mut table = Table::new(&headings, "There are no servers.");
+    let mut table = Table::new("There are no servers.");
     for (server, now) in after.iter().enumerate() {
         let before = outcome.owned.get(server).copied().unwrap_or(0);
         let kept = outcome.kept_by.get(server).copied().unwrap_or(0);
         table.row([
-            server.to_string(),
-            before.to_string(),
-            now.to_string(),
-            kept.to_string(),
-            bar(*now, most),
+            ("SERVER", &server),
+            (">BEFORE", &before),
+            (">AFTER", &now),
+            (">KEPT", &kept),
+            ("SHARE", &bar(*now, most)),
         ]);
     }
     let (kept, moved) = (outcome.kept.unwrap_or(0), outcome.moved.unwrap_or(0));

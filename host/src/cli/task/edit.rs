@@ -327,14 +327,14 @@ impl Report<'_> {
             (false, Some(_)) => (", within its windows", "No slots within two weeks."),
             _ => ("", "No slots: runs only when triggered."),
         };
-        let mut table = Table::new(&[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"], none);
+        let mut table = Table::new(none);
         for row in self.upcoming(outline) {
             table.row([
-                row.number.to_string(),
-                Stamp(row.utc).to_string(),
-                row.local,
-                Stamp(row.utc).beside(Stamp(self.now)),
-                row.note.unwrap_or_default(),
+                (">#", &row.number),
+                ("UTC", &Stamp(row.utc)),
+                ("LOCAL", &row.local),
+                ("FROM NOW", &Stamp(row.utc).beside(Stamp(self.now))),
+                ("NOTE", &row.note.unwrap_or_default()),
             ]);
         }
         format!("{within}\n{}", table.render())
