@@ -259,6 +259,18 @@ pub trait Store: Send + Sync {
     /// The reviews that match, newest first. They are removed with their runs.
     async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>>;
 
+    /// The review of a run.
+    async fn review_of(&self, run: RunId) -> Result<Option<Review>> {
+        let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
+        Ok(self.reviews(&query).await?.pop())
+    }
+
+    /// The newest review of a task.
+    async fn latest_review(&self, task: &TaskName) -> Result<Option<Review>> {
+        let query = ReviewQuery { task: Some(task.clone()), limit: 1, ..ReviewQuery::default() };
+        Ok(self.reviews(&query).await?.pop())
+    }
+
     // ---- commands
 
     /// Submits a command for the leader. Any process may do so. Returns the number of the command.

@@ -234,18 +234,14 @@ fn add(json: &mut Value, asked: Option<&CommandRow>) {
 }
 
 async fn known(store: &dyn Store, run: RunId) -> Result<Review, Failure> {
-    let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
-    let found = store.reviews(&query).await?.pop();
-    found.ok_or_else(|| {
+    store.review_of(run).await?.ok_or_else(|| {
         let why = not_waiting(run, None);
         Failure::Usage(format!("{why}; list reviews with `besom review ls`"))
     })
 }
 
 async fn latest(store: &dyn Store, task: TaskName) -> Result<Review, Failure> {
-    let query = ReviewQuery { task: Some(task.clone()), limit: 1, ..ReviewQuery::default() };
-    let found = store.reviews(&query).await?.pop();
-    found.ok_or_else(|| {
+    store.latest_review(&task).await?.ok_or_else(|| {
         Failure::Usage(format!(
             "there is no review of {task}: only runs with mode = \"preview\" or \"approve\" have one"
         ))

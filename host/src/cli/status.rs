@@ -322,8 +322,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let never_led = TaskState::initial(name.clone());
         let state = states.get(name).unwrap_or(&never_led);
         let review = reviews.iter().find(|review| review.task == *name);
-        let newest = ReviewQuery { task: Some(name.clone()), limit: 1, ..ReviewQuery::default() };
-        let previewed = review.is_some() || !store.reviews(&newest).await?.is_empty();
+        let previewed = review.is_some() || store.latest_review(name).await?.is_some();
         let stop = paused.clone().or_else(|| closed.clone());
         let state = &TaskState { paused: stop, ..state.clone() };
         let works_since =

@@ -26,7 +26,7 @@ use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::host::retaken::{self, Retaken};
 use besom_ports::members::MemberState;
-use besom_ports::store::{self, HistoryQuery, HistoryRow, Letters, ReviewQuery, Store};
+use besom_ports::store::{self, HistoryQuery, HistoryRow, Letters, Store};
 use besom_ports::task::TaskDefinition;
 
 /// How long a command may wait for a leader before the answer says that it is pending.
@@ -245,8 +245,7 @@ impl Gatherer {
         let rows = items.iter().map(|item| item.rows).sum();
         let mut review = None;
         if run.mode != Mode::Live {
-            let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
-            review = self.store().reviews(&query).await.map_err(refused)?.pop();
+            review = self.store().review_of(run.id).await.map_err(refused)?;
         }
         let rule = review.as_ref().and_then(|review| {
             besom_product::retention::rule(&TaskDefinition::of_run(&run)?, review.opened_at)

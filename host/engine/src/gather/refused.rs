@@ -4,14 +4,14 @@ use besom_core::ids::RunId;
 use besom_core::review::{Review, State};
 use besom_snapshot::{RefusedPlan, Run, RunState};
 
-use besom_ports::store::{self, ReviewQuery, Store};
+use besom_ports::store::{self, Store};
 
 /// What the database refuses of the plan of a run that has ended and was never released.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn refused_of(store: &dyn Store, run: RunId) -> store::Result<Option<RefusedPlan>> {
-    Ok(review_of(store, run).await?.as_ref().and_then(RefusedPlan::of))
+    Ok(store.review_of(run).await?.as_ref().and_then(RefusedPlan::of))
 }
 
 /// A run as it stands by its review: whether it was rejected is known there.
@@ -21,7 +21,7 @@ pub async fn refused_of(store: &dyn Store, run: RunId) -> store::Result<Option<R
 pub async fn standing(store: &dyn Store, run: &store::Run) -> store::Result<Run> {
     let shown = Run::from(run);
     Ok(match shown.state {
-        RunState::Rejected => by_review(shown, review_of(store, run.id).await?.as_ref()),
+        RunState::Rejected => by_review(shown, store.review_of(run.id).await?.as_ref()),
         _ => shown,
     })
 }
@@ -42,9 +42,4 @@ pub async fn standings(store: &dyn Store, runs: &[store::Run]) -> store::Result<
 pub fn by_review(run: Run, review: Option<&Review>) -> Run {
     let state = run.state.by_review(review.map_or(State::Done, |review| review.state));
     Run { state, ..run }
-}
-
-async fn review_of(store: &dyn Store, run: RunId) -> store::Result<Option<Review>> {
-    let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
-    Ok(store.reviews(&query).await?.pop())
 }

@@ -41,7 +41,7 @@ use besom_ports::guests::{self, Call, Guests, StopFlag};
 use besom_ports::lines::RunLog;
 use besom_ports::members::{Announcement, Members, StoreAway};
 use besom_ports::store::{
-    self, Batch, Committed, Entry, LogRead, PlanPage, Planned, Retention, ReviewQuery, Store,
+    self, Batch, Committed, Entry, LogRead, PlanPage, Planned, Retention, Store,
 };
 use besom_ports::task::TaskDefinition;
 
@@ -408,13 +408,7 @@ impl Ports {
         let runs = self.store.active_runs().await?;
         let mut waiting = Vec::new();
         for run in runs.iter().filter(|run| run.held) {
-            let query = ReviewQuery {
-                run: Some(run.id),
-                waiting: true,
-                limit: 1,
-                ..ReviewQuery::default()
-            };
-            let found = self.store.reviews(&query).await?.pop();
+            let found = self.store.review_of(run.id).await?;
             let opened = found.as_ref().and_then(opened_as);
             waiting.extend(opened.map(|opened| (run.id, opened)));
         }

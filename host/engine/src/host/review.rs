@@ -244,8 +244,7 @@ impl Ports {
         );
         let review = NewReview { run, within, plan };
         self.store.open_review(fence, &review).await.map_err(of_store)?;
-        let query = store::ReviewQuery { run: Some(run), limit: 1, ..Default::default() };
-        let opened = self.store.reviews(&query).await.map_err(of_store)?.pop();
+        let opened = self.store.review_of(run).await.map_err(of_store)?;
         Ok(opened.as_ref().filter(|_| held).and_then(opened_as))
     }
 }
