@@ -12,6 +12,7 @@ use besom_core::value::Value;
 use serde::Serialize;
 
 use super::table::Measured;
+use besom_ports::history::Rows;
 use besom_ports::store::{DeadSelector, End, HistoryQuery, HistoryRow, Letters, Store};
 
 /// The name of the compaction task in the demo's configuration.
@@ -19,9 +20,6 @@ pub(super) const COMPACTION: &str = "compaction";
 
 /// The note that compaction adds when the round trip was verified.
 const VERIFIED: &str = "verified";
-
-/// Number of history rows per page.
-const PAGE_ROWS: u32 = 1_000;
 
 /// Maximum number of dead letters that are read.
 const DEAD_MAX: u32 = 100_000;
@@ -102,13 +100,10 @@ struct Fates {
 async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
     let mut fates = Fates::default();
     let task = Some(TaskName::from(COMPACTION));
-    let mut query =
-        HistoryQuery { task: task.clone(), limit: PAGE_ROWS, ..HistoryQuery::default() };
-    loop {
-        let page = store.history(&query).await?;
-        let Some(last) = page.last() else { break };
-        query.before = Some(last.id);
-        page.iter().for_each(|row| fates.note(row));
+    let query = HistoryQuery { task: task.clone(), ..HistoryQuery::default() };
+    let mut rows = Rows::of(store, query);
+    while let Some(row) = rows.next().await? {
+        fates.note(&row);
     }
     let dead = DeadSelector { task, ..DeadSelector::default() };
     for letter in store.dead_letters(&dead, Letters::Open, None, DEAD_MAX).await? {

@@ -9,6 +9,7 @@ pub mod coordination;
 pub mod courier;
 pub mod embedded;
 pub mod guests;
+pub mod history;
 pub mod lines;
 pub mod members;
 pub mod shape;

@@ -6,10 +6,9 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
 use besom_core::undo::{self, Target, is_whole};
 
+use crate::history::Rows;
 use crate::store::{self, HistoryQuery, HistoryRow, Store};
 
-/// Number of history rows read at a time.
-const PAGE: u32 = 1_000;
 /// Maximum number of undos of undos that are looked at.
 pub const DEPTH_MAX: u32 = 8;
 /// Maximum number of attempts to undo one item that are looked at.
@@ -98,23 +97,19 @@ impl Recorded {
     /// # Errors
     /// The store cannot be read.
     pub async fn read(store: &dyn Store, max: usize) -> store::Result<Recorded> {
-        let (mut recorded, mut before, mut read) = (Recorded::default(), None, 0);
-        loop {
-            let task = Some(TaskName::from(undo::TASK));
-            let query = HistoryQuery { task, before, limit: PAGE, ..HistoryQuery::default() };
-            let rows = store.history(&query).await?;
-            for row in &rows {
-                let target = Target::parse(&row.identity.key).ok();
-                let number = target.as_ref().and_then(Target::number);
-                let (Some(Target::Item(run, _)), Some(number)) = (target, number) else { continue };
-                recorded.add((run, number), row);
-            }
-            read += rows.len();
-            before = rows.last().map(|row| row.id);
-            if rows.len() < PAGE as usize || read >= max {
-                return Ok(recorded);
-            }
+        let (mut recorded, mut read) = (Recorded::default(), 0);
+        let task = Some(TaskName::from(undo::TASK));
+        let mut rows = Rows::of(store, HistoryQuery { task, ..HistoryQuery::default() });
+        while read < max
+            && let Some(row) = rows.next().await?
+        {
+            read += 1;
+            let target = Target::parse(&row.identity.key).ok();
+            let number = target.as_ref().and_then(Target::number);
+            let (Some(Target::Item(run, _)), Some(number)) = (target, number) else { continue };
+            recorded.add((run, number), &row);
         }
+        Ok(recorded)
     }
 
     /// Adds a history row of the task that undoes, if it has changed something, and returns what it is called.

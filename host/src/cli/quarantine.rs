@@ -16,13 +16,12 @@ use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open, spelling, task};
 use besom_engine::gather::rows;
-use besom_engine::host::undo::{is_candidate, page};
+use besom_engine::host::undo::is_candidate;
+use besom_ports::history;
 use besom_ports::store::{BeforeImage, Command, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
 use besom_ports::undone::{Recorded, Undone, key_of};
 
-/// Number of history rows read at a time.
-const PAGE: u32 = 1_000;
 /// Maximum number of runs searched by `ls`.
 const RUNS: u32 = 10_000;
 /// Maximum number of history rows searched by `find`.
@@ -222,7 +221,7 @@ impl Verb {
                     })?;
                     return Ok(Exit::Fine);
                 }
-                let found = page(&*store, &target, None, PAGE).await?.0;
+                let found = history::Rows::of_target(&*store, &target).page().await?;
                 if found.is_empty() {
                     return Err(no_such_item(*run));
                 }
@@ -263,12 +262,12 @@ async fn runs(
             break;
         }
         let mut all: Option<KeptRun> = None;
-        let mut before = None;
-        loop {
-            let (rows, more) = page(store, &Target::Run(run.id), before, PAGE).await?;
-            for row in rows.iter().filter(|row| row.undo_bytes > 0) {
+        let target = Target::Run(run.id);
+        let mut rows = history::Rows::of_target(store, &target);
+        while let Some(row) = rows.next().await? {
+            if row.undo_bytes > 0 {
                 let (plugin, digest) = (plugin_of(&run), run.digest.clone());
-                let until = kept.until(&keeping(store, row).await?, row.at);
+                let until = kept.until(&keeping(store, &row).await?, row.at);
                 let all = all.get_or_insert_with(|| KeptRun {
                     run: run.id.0,
                     task: run.task.to_string(),
@@ -296,10 +295,6 @@ async fn runs(
                 all.purged += purged;
                 all.bytes += row.undo_bytes;
             }
-            before = rows.last().map(|row| row.id);
-            if !more {
-                break;
-            }
         }
         found.extend(all.map(|run| KeptRun {
             undone: match run.undone_items {
@@ -323,12 +318,14 @@ async fn items(
     target: &Target,
     limit: usize,
 ) -> Result<Vec<KeptItem>, Failure> {
-    let (mut found, mut before) = (Vec::new(), None);
+    let mut found = Vec::new();
     let undos = Recorded::read(store, SEARCHED).await?;
     let purges = Purges::read(store).await?;
-    loop {
-        let (rows, more) = page(store, target, before, PAGE).await?;
-        for row in rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0) {
+    let mut rows = history::Rows::of_target(store, target);
+    while found.len() < limit
+        && let Some(row) = rows.next().await?
+    {
+        if is_candidate(&row) && row.undo_bytes > 0 {
             let purged = purges.of(store, row.id).await?;
             found.push(KeptItem {
                 item: key_of(row.run, row.id),
@@ -339,7 +336,7 @@ async fn items(
                 rows: row.rows.saturating_sub(purged),
                 purged,
                 bytes: row.undo_bytes,
-                until: kept.until(&keeping(store, row).await?, row.at),
+                until: kept.until(&keeping(store, &row).await?, row.at),
                 undone: match undos.of(row.run, row.id) {
                     Undone::No => "no",
                     Undone::Partly => "partly",
@@ -347,12 +344,8 @@ async fn items(
                 },
             });
         }
-        before = rows.last().map(|row| row.id);
-        if !more || found.len() >= limit {
-            found.truncate(limit);
-            return Ok(found);
-        }
     }
+    Ok(found)
 }
 
 async fn rows_of(
@@ -458,30 +451,25 @@ pub(super) async fn search(
     let mut tasks = vec![task.cloned()];
     tasks.extend(task.filter(|task| **task != own).map(|_| Some(own.clone())));
     for of in tasks {
-        let (mut before, mut searched) = (None, 0);
-        loop {
-            let query =
-                HistoryQuery { task: of.clone(), before, limit: PAGE, ..HistoryQuery::default() };
-            let rows = store.history(&query).await?;
-            for row in rows.iter().filter(|row| row.undo_bytes > 0) {
-                let origin = origin(store, row).await?;
-                let identity = origin.as_ref().map_or(&row.identity, |row| &row.identity);
-                if task.is_some_and(|task| *task != row.identity.task && *task != identity.task) {
-                    continue;
-                }
-                let Some(images) = store.before_images(row.id).await? else { continue };
-                if !each(
-                    row,
-                    images,
-                    &Wanted { key, is_item: identity.key == key, of: &identity.task },
-                ) {
-                    return Ok(());
-                }
+        let mut rows =
+            history::Rows::of(store, HistoryQuery { task: of, ..HistoryQuery::default() });
+        let mut searched = 0;
+        while searched < SEARCHED
+            && let Some(row) = rows.next().await?
+        {
+            searched += 1;
+            if row.undo_bytes == 0 {
+                continue;
             }
-            searched += rows.len();
-            before = rows.last().map(|row| row.id);
-            if rows.len() < PAGE as usize || searched >= SEARCHED {
-                break;
+            let origin = origin(store, &row).await?;
+            let identity = origin.as_ref().map_or(&row.identity, |row| &row.identity);
+            if task.is_some_and(|task| *task != row.identity.task && *task != identity.task) {
+                continue;
+            }
+            let Some(images) = store.before_images(row.id).await? else { continue };
+            let wanted = Wanted { key, is_item: identity.key == key, of: &identity.task };
+            if !each(&row, images, &wanted) {
+                return Ok(());
             }
         }
     }
@@ -498,7 +486,7 @@ async fn origin(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow
             break;
         }
         let Ok(target) = Target::parse(&last.identity.key) else { break };
-        match page(store, &target, None, 1).await?.0.pop() {
+        match history::Rows::of_target(store, &target).next().await? {
             Some(undone) => found = Some(undone),
             None => break,
         }

@@ -24,10 +24,9 @@ use besom_config::{Problems, printable};
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
+use besom_ports::history;
 use besom_ports::members::Members as _;
-use besom_ports::store::{
-    Command, Counts, DeadSelector, HistoryQuery, Letters, ReviewQuery, Run, Store,
-};
+use besom_ports::store::{Command, Counts, DeadSelector, HistoryQuery, Letters, Run, Store};
 use besom_ports::task::TaskDefinition;
 use besom_product::retention::rule;
 
@@ -600,10 +599,8 @@ async fn braked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, Str
     loop {
         // Newest first.
         let page = store.commands(before, COMMANDS).await?;
-        let new = page.iter().take_while(|row| row.at >= since);
-        let mut read = 0;
-        for row in new {
-            read += 1;
+        let new = page.iter().take_while(|row| row.at >= since).count();
+        for row in &page[..new] {
             match &row.command {
                 _ if row.refused => {}
                 Command::Brake { task, trip } if !resumed.contains(task) => {
@@ -616,7 +613,7 @@ async fn braked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, Str
             }
         }
         before = page.last().map(|row| row.id);
-        if read < page.len() || page.len() < COMMANDS as usize {
+        if new < page.len() || page.len() < COMMANDS as usize {
             return Ok(found);
         }
     }
@@ -631,8 +628,7 @@ async fn reviews(
     let mut reviews = BTreeMap::new();
     for task in tasks.values().filter(|task| task.mode != Mode::Live) {
         let name = &task.name;
-        let query = ReviewQuery { task: Some(name.clone()), limit: 1, ..ReviewQuery::default() };
-        let found = store.reviews(&query).await?.pop();
+        let found = store.latest_review(name).await?;
         let of_the_pass =
             |review: &Review| review.state == State::Waiting || review.opened_at >= since;
         if let Some(review) = found.filter(of_the_pass) {
@@ -667,22 +663,15 @@ async fn left_rows(
     task: &TaskName,
     since: Time,
 ) -> Result<Option<(u64, String)>, Failure> {
-    let (mut found, mut before): (Option<(u64, String)>, _) = (None, None);
-    loop {
-        // Newest first.
-        let query =
-            HistoryQuery { task: Some(task.clone()), before, limit: LETTERS, ..Default::default() };
-        let page = store.history(&query).await?;
-        let new = page.iter().take_while(|row| row.at >= since).count();
-        for row in page[..new].iter().filter(|row| row.outcome == End::Committed) {
-            let Some(why) = &row.reason else { continue };
-            found.get_or_insert_with(|| (0, why.clone())).0 += 1;
-        }
-        before = page.last().map(|row| row.id);
-        if new < page.len() || page.len() < LETTERS as usize {
-            return Ok(found);
+    let mut found: Option<(u64, String)> = None;
+    let query = HistoryQuery { task: Some(task.clone()), ..HistoryQuery::default() };
+    let mut rows = history::Rows::of(store, query);
+    while let Some(row) = rows.next().await?.filter(|row| row.at >= since) {
+        if let (End::Committed, Some(why)) = (row.outcome, row.reason) {
+            found.get_or_insert((0, why)).0 += 1;
         }
     }
+    Ok(found)
 }
 
 /// Returns the tasks whose scan failed after `since`, each with its first error.
@@ -716,14 +705,12 @@ async fn set_aside(store: &dyn Store, since: Time) -> Result<BTreeMap<String, u6
         // Newest first.
         let selector = DeadSelector::default();
         let page = store.dead_letters(&selector, Letters::Open, before, LETTERS).await?;
-        let new = page.iter().take_while(|letter| letter.at >= since);
-        let mut counted = 0;
-        for letter in new {
+        let new = page.iter().take_while(|letter| letter.at >= since).count();
+        for letter in &page[..new] {
             *dead.entry(letter.item.identity.task.to_string()).or_default() += 1;
-            counted += 1;
         }
         before = page.last().map(|letter| letter.id);
-        if counted < page.len() || page.len() < LETTERS as usize {
+        if new < page.len() || page.len() < LETTERS as usize {
             return Ok(dead);
         }
     }

@@ -23,13 +23,12 @@ use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
 use besom_engine::host::retaken::{self, Retaken};
-use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate, page};
+use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate};
+use besom_ports::history;
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store, UNDO_GRANTS};
 use besom_ports::task::TaskDefinition;
 use besom_ports::undone::is_only_planned_again;
 
-/// Number of history rows read at a time.
-const PAGE: u32 = 1_000;
 /// Maximum number of rows that stay and are listed.
 const STAY_MAX: usize = 10_000;
 /// Maximum number of rows that stay and are printed for people.
@@ -289,9 +288,9 @@ async fn refuse_unknown(store: &dyn Store, target: &Target, leads: bool) -> Resu
         Target::Run(id) | Target::Item(id, _) => match store.run(*id).await? {
             Some(run) if run.ended_at.is_none() => Err(active(&run, leads)),
             Some(_) if matches!(target, Target::Item(..)) => {
-                match page(store, target, None, 1).await?.0.is_empty() {
-                    true => Err(no_such_item(*id)),
-                    false => Ok(()),
+                match history::Rows::of_target(store, target).next().await? {
+                    None => Err(no_such_item(*id)),
+                    Some(_) => Ok(()),
                 }
             }
             Some(_) => Ok(()),
@@ -329,18 +328,14 @@ async fn rehearsed(
 ) -> Result<Report, Failure> {
     let mut report =
         Report { target: target.to_string(), dry_run: true, ended: true, ..Report::default() };
-    let (mut before, plugins) = (None, Plugins::default());
-    loop {
-        let (rows, more) = page(&**store, target, before, PAGE).await?;
-        for row in rows.iter().filter(|row| is_candidate(row)) {
-            look(undoing, store, request, row, &plugins, &mut report).await?;
-        }
-        before = rows.last().map(|row| row.id).or(before);
-        if !more || rows.is_empty() {
-            report.tell();
-            return Ok(report);
+    let (mut rows, plugins) = (history::Rows::of_target(&**store, target), Plugins::default());
+    while let Some(row) = rows.next().await? {
+        if is_candidate(&row) {
+            look(undoing, store, request, &row, &plugins, &mut report).await?;
         }
     }
+    report.tell();
+    Ok(report)
 }
 
 async fn look(
@@ -484,64 +479,57 @@ async fn summed(
     (run, request): (&RunId, &Undo),
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let (mut before, plugins) = (None, Plugins::default());
-    loop {
-        let query =
-            HistoryQuery { run: Some(*run), before, limit: PAGE, ..HistoryQuery::default() };
-        let page = store.history(&query).await?;
-        for row in &page {
-            match (row.outcome, &row.reason) {
-                (End::Committed, _) if is_only_planned_again(row) => report.plan_again += 1,
-                (End::Committed, reason) => {
-                    report.items += 1;
-                    report.plan_again += u64::from(request.plan_again);
-                    report.rows += row.rows;
-                    if undoing.tells() {
-                        let sent = undoing.sent(row.id).await?;
-                        count_by_topic(&mut report.told, sent.into_iter().map(|m| m.topic));
-                    }
-                    if is_whole(reason.as_deref()) {
-                        report.note(undo::notes_of(reason.as_deref()));
-                        continue;
-                    }
-                    let mut stays = Report::default();
-                    if let Some(undone) = undone_by(&**store, row).await? {
-                        look(undoing, store, request, &undone, &plugins, &mut stays).await?;
-                    }
-                    report.staying += stays.staying;
-                    report.open += stays.rows;
-                    report.stay.extend(stays.stay);
-                    report.stay.truncate(STAY_MAX);
-                    // What it has put back is told by its reason, and not by another look.
-                    report.note(undo::notes_of(reason.as_deref()));
-                    let partial = |(note, _): &(String, u64)| !is_whole(Some(note));
-                    for (note, count) in stays.notes.into_iter().filter(partial) {
-                        *report.notes.entry(note).or_default() += count;
-                    }
+    let query = HistoryQuery { run: Some(*run), ..HistoryQuery::default() };
+    let (mut rows, plugins) = (history::Rows::of(&**store, query), Plugins::default());
+    while let Some(row) = rows.next().await? {
+        match (row.outcome, &row.reason) {
+            (End::Committed, _) if is_only_planned_again(&row) => report.plan_again += 1,
+            (End::Committed, reason) => {
+                report.items += 1;
+                report.plan_again += u64::from(request.plan_again);
+                report.rows += row.rows;
+                if undoing.tells() {
+                    let sent = undoing.sent(row.id).await?;
+                    count_by_topic(&mut report.told, sent.into_iter().map(|m| m.topic));
                 }
-                (_, reason) => {
-                    let reason = reason.clone().unwrap_or_else(|| row.outcome.to_string());
-                    if reason.starts_with(ALREADY)
-                        && let Some(undone) = undone_by(&**store, row).await?
-                    {
-                        report.purged(&**store, undone.id).await?;
-                    }
-                    *report.skipped.entry(reason).or_default() += 1;
+                if is_whole(reason.as_deref()) {
+                    report.note(undo::notes_of(reason.as_deref()));
+                    continue;
+                }
+                let mut stays = Report::default();
+                if let Some(undone) = undone_by(&**store, &row).await? {
+                    look(undoing, store, request, &undone, &plugins, &mut stays).await?;
+                }
+                report.staying += stays.staying;
+                report.open += stays.rows;
+                report.stay.extend(stays.stay);
+                report.stay.truncate(STAY_MAX);
+                // What it has put back is told by its reason, and not by another look.
+                report.note(undo::notes_of(reason.as_deref()));
+                let partial = |(note, _): &(String, u64)| !is_whole(Some(note));
+                for (note, count) in stays.notes.into_iter().filter(partial) {
+                    *report.notes.entry(note).or_default() += count;
                 }
             }
-        }
-        before = page.last().map(|row| row.id);
-        if page.len() < PAGE as usize {
-            report.tell();
-            return Ok(());
+            (_, reason) => {
+                let reason = reason.clone().unwrap_or_else(|| row.outcome.to_string());
+                if reason.starts_with(ALREADY)
+                    && let Some(undone) = undone_by(&**store, &row).await?
+                {
+                    report.purged(&**store, undone.id).await?;
+                }
+                *report.skipped.entry(reason).or_default() += 1;
+            }
         }
     }
+    report.tell();
+    Ok(())
 }
 
 /// The history row that an item has undone.
 async fn undone_by(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow>, Failure> {
     let Ok(target) = Target::parse(&row.identity.key) else { return Ok(None) };
-    Ok(page(store, &target, None, 1).await?.0.pop())
+    Ok(history::Rows::of_target(store, &target).next().await?)
 }
 
 impl Stays {

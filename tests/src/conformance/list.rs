@@ -24,6 +24,7 @@ macro_rules! store_conformance {
             books {
                 history_says_what_became_of_each_item_and_by_whom,
                 history_is_found_by_task_tenant_key_and_run,
+                the_rows_of_a_target_are_found_behind_newer_ones,
                 depths_count_what_waits_and_since_when,
                 nodes_report_themselves,
                 nodes_are_forgotten,

@@ -10,16 +10,15 @@ use besom_core::command::Command;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::undo::{self, Target};
+use besom_ports::history;
 use besom_ports::store::{self, Store};
 use besom_ports::task::TaskDefinition;
 use besom_ports::undone::{DEPTH_MAX, Recorded};
 use besom_product::retention::in_ranges;
 
 use super::asking::submit_once;
-use super::undo::{is_candidate, page};
+use super::undo::is_candidate;
 
-/// Number of history rows read at a time.
-const PAGE: u32 = 1_000;
 /// Number of recorded commands among which a pause is looked for.
 const PENDING_READ: u32 = 1_000;
 
@@ -87,20 +86,15 @@ async fn put_back(store: &dyn Store, target: &Target) -> store::Result<Option<Ta
 
 /// Whether something of a target is not undone yet.
 async fn is_open(store: &dyn Store, target: &Target) -> store::Result<bool> {
-    let mut before = None;
-    loop {
-        let (rows, more) = page(store, target, before, PAGE).await?;
-        for row in rows.iter().filter(|row| is_candidate(row)) {
-            let recorded = Recorded::of_item(store, row.run, row.id).await?;
-            if recorded.by(row.run, row.id).is_none() {
-                return Ok(true);
-            }
-        }
-        before = rows.last().map(|row| row.id).or(before);
-        if !more || rows.is_empty() {
-            return Ok(false);
+    let mut rows = history::Rows::of_target(store, target);
+    while let Some(row) = rows.next().await? {
+        if is_candidate(&row)
+            && Recorded::of_item(store, row.run, row.id).await?.by(row.run, row.id).is_none()
+        {
+            return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// Requests to pause the task, in front of the undo of a target.

@@ -30,6 +30,7 @@ use besom_node::Work;
 use besom_node::planner::Scheduled;
 use besom_ports::activity::Activity;
 use besom_ports::guests::{Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage};
+use besom_ports::history;
 use besom_ports::store::{self, HistoryQuery, HistoryRow, Message, MessageQuery, ReadView, Store};
 use besom_ports::task::{
     APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
@@ -226,41 +227,6 @@ pub fn is_candidate(row: &HistoryRow) -> bool {
     row.outcome == End::Committed && (row.rows > 0 || row.undo_bytes > 0)
 }
 
-/// One page of the history rows of a target, newest first, before a number; and whether there may be more.
-///
-/// # Errors
-/// The store cannot be read.
-pub async fn page(
-    store: &dyn Store,
-    target: &Target,
-    before: Option<u64>,
-    limit: u32,
-) -> store::Result<(Vec<HistoryRow>, bool)> {
-    let query = HistoryQuery { before, limit, ..HistoryQuery::default() };
-    let query = match (target, target.number()) {
-        (Target::Item(run, _), Some(number)) => HistoryQuery {
-            run: Some(*run),
-            before: Some(number.saturating_add(1)),
-            limit: 1,
-            ..query
-        },
-        (Target::Run(run), _) => HistoryQuery { run: Some(*run), ..query },
-        (Target::Item(run, key), None) => {
-            HistoryQuery { run: Some(*run), key: Some(key.clone()), ..query }
-        }
-        (Target::Span { task, .. }, _) => HistoryQuery { task: Some(task.clone()), ..query },
-    };
-    let (limit, number) = (query.limit, target.number());
-    let mut rows = store.history(&query).await?;
-    let mut more = rows.len() >= limit as usize && number.is_none();
-    if let Target::Span { from, to, .. } = target {
-        more &= rows.last().is_some_and(|row| row.at >= *from);
-        rows.retain(|row| row.at >= *from && row.at <= *to);
-    }
-    rows.retain(|row| number.is_none_or(|number| row.id == number));
-    Ok((rows, more))
-}
-
 /// The cursor of a scan: the request that it belongs to, and the last history row.
 fn cursor(request: &str, last: u64) -> Vec<u8> {
     let mut bytes = last.to_le_bytes().to_vec();
@@ -345,24 +311,9 @@ impl Proposer {
         };
         let target =
             Target::parse(&request.target).map_err(|why| Error::Guest(Fault::new("error", why)))?;
-        let from = before(at, &id);
-        let (rows, more) =
-            page(&*self.store, &target, from, limit).await.map_err(infrastructure)?;
-        let last = match (&target, rows.last()) {
-            (_, Some(row)) => Some(row.id),
-            // Rows after the span were skipped.
-            (Target::Span { task, .. }, None) if more => {
-                let query = HistoryQuery {
-                    task: Some(task.clone()),
-                    before: from,
-                    limit,
-                    ..Default::default()
-                };
-                let rows = self.store.history(&query).await.map_err(infrastructure)?;
-                rows.last().map(|row| row.id)
-            }
-            _ => None,
-        };
+        let mut read =
+            history::Rows::of_target(&*self.store, &target).paged(before(at, &id), limit);
+        let rows = read.page().await.map_err(infrastructure)?;
         let spreads = self.spreads(&target).await.map_err(infrastructure)?;
         let candidate = |row: &HistoryRow| Candidate {
             tenant: row.identity.tenant.clone(),
@@ -378,7 +329,7 @@ impl Proposer {
         };
         let candidates: Vec<Candidate> =
             rows.iter().filter(|row| is_candidate(row)).map(candidate).collect();
-        let next = last.filter(|_| more).map(|last| cursor(&id, last));
+        let next = read.more().map(|last| cursor(&id, last));
         let scanned = rows.len() as u64;
         let usage = Usage { rows_read: scanned.max(1), ..usage };
         Ok(Page { candidates, next, scanned, left_out: LeftOut::default(), usage })

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use besom_core::ids::{TaskName, Tenant};
 
 use super::Error;
-use super::history::Pages;
 use super::show::{LEFT_ALONE, State, state_after};
-use besom_ports::store::Store;
+use besom_ports::history::Rows;
+use besom_ports::store::{HistoryQuery, Store};
 
 /// Maximum number of history rows searched per task.
 const LOOKED_THROUGH_MAX: u32 = 200_000;
@@ -48,30 +48,32 @@ pub struct Words {
 pub async fn left_alone(store: &dyn Store, tasks: &[TaskName]) -> Result<Words, Error> {
     let mut words = Words::default();
     for task in tasks {
-        let mut pages = Pages::of(task.clone(), LOOKED_THROUGH_MAX);
-        let mut known = HashSet::new();
-        while let Some(page) = pages.next(store).await? {
-            for row in page {
-                // Whether it was compacted before matters only for rows that say "nothing to do",
-                // and those are not listed in either case.
-                let Some(state) = state_after(&row, true) else { continue };
-                let identity = row.identity;
-                let place = (identity.tenant.clone(), identity.key.clone());
-                if !known.insert(place) || state == State::Compacted {
-                    continue;
-                }
-                let reason = row.reason.unwrap_or_default();
-                let reason = reason.strip_prefix(LEFT_ALONE).unwrap_or(&reason).to_owned();
-                let code = reason.split(':').next().unwrap_or_default().to_owned();
-                *words.reasons.entry(code).or_default() += 1;
-                if words.documents.len() < NAMED_MAX {
-                    let (tenant, document) = (identity.tenant, identity.key);
-                    let at = row.at.to_string();
-                    words.documents.push(LeftAlone { tenant, document, state, at, reason });
-                }
+        let query = HistoryQuery { task: Some(task.clone()), ..HistoryQuery::default() };
+        let mut rows = Rows::of(store, query);
+        let (mut known, mut read) = (HashSet::new(), 0);
+        while read < LOOKED_THROUGH_MAX
+            && let Some(row) = rows.next().await?
+        {
+            read += 1;
+            // Whether it was compacted before matters only for rows that say "nothing to do",
+            // and those are not listed in either case.
+            let Some(state) = state_after(&row, true) else { continue };
+            let identity = row.identity;
+            let place = (identity.tenant.clone(), identity.key.clone());
+            if !known.insert(place) || state == State::Compacted {
+                continue;
+            }
+            let reason = row.reason.unwrap_or_default();
+            let reason = reason.strip_prefix(LEFT_ALONE).unwrap_or(&reason).to_owned();
+            let code = reason.split(':').next().unwrap_or_default().to_owned();
+            *words.reasons.entry(code).or_default() += 1;
+            if words.documents.len() < NAMED_MAX {
+                let (tenant, document) = (identity.tenant, identity.key);
+                let at = row.at.to_string();
+                words.documents.push(LeftAlone { tenant, document, state, at, reason });
             }
         }
-        words.cut |= pages.cut();
+        words.cut |= rows.more().is_some();
     }
     Ok(words)
 }

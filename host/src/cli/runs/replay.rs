@@ -12,8 +12,8 @@ use crate::cli::undo::no_such_item;
 use crate::cli::{Exit, Failure, Global};
 use besom_config::{Overrides, Parsed, printable, read};
 use besom_engine::host::replay::{Comparison, Replay, Replayed};
-use besom_engine::host::undo::page;
-use besom_ports::store::{Run, Store};
+use besom_ports::history::Rows;
+use besom_ports::store::Run;
 use besom_ports::task::TaskDefinition;
 use besom_product::model::collections_for;
 
@@ -70,7 +70,8 @@ impl Args {
             Some(item) => (Target::Item(id, item), OF_ITEM.min(self.limit)),
             None => (Target::Run(id), self.limit),
         };
-        let (rows, more) = page(&*store as &dyn Store, &target, None, limit).await?;
+        let mut read = Rows::of_target(&*store, &target).paged(None, limit);
+        let rows = read.page().await?;
         if rows.is_empty() {
             return Err(match target {
                 Target::Item(..) => no_such_item(id),
@@ -106,7 +107,7 @@ impl Args {
                 items,
             }
         };
-        output::show(global.output, &report, || report.text(more))?;
+        output::show(global.output, &report, || report.text(read.more().is_some()))?;
         Ok(if report.different == 0 && report.same > 0 { Exit::Fine } else { Exit::Failed })
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use besom_core::item::Candidate;
 use besom_core::time::Time;
+use besom_core::undo::Target;
+use besom_ports::history::Rows;
 use besom_ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention, Role};
 use besom_snapshot::{HotKey, Latency, Report};
 
@@ -64,6 +66,36 @@ pub async fn history_is_found_by_task_tenant_key_and_run(world: &mut World) {
         let order: Vec<usize> =
             found.iter().map(|row| runs.iter().position(|r| *r == row.run).unwrap()).collect();
         assert_eq!(order, expected, "{query:?}");
+    }
+}
+
+/// What can be undone is read page by page, also behind pages that are newer.
+pub async fn the_rows_of_a_target_are_found_behind_newer_ones(world: &mut World) {
+    let mut runs = Vec::new();
+    for key in ["a", "b", "c", "d", "e"] {
+        runs.push(world.planned("task", vec![candidate(key)]).await);
+        let item = world.only("task").await;
+        world.commit(vec![(&item, skip("no"))]).await;
+        world.advance(Duration::from_secs(10));
+    }
+    let all = world.history().await;
+    let (second, third) = (&all[1], &all[2]);
+    let span = Target::Span { task: task("task"), from: second.at, to: third.at };
+    let numbered = Target::Item(runs[1], format!("#{}", second.id));
+    for (target, expected) in [
+        (span, vec![third.id, second.id]),
+        (Target::Run(runs[1]), vec![second.id]),
+        (Target::Item(runs[1], "b".into()), vec![second.id]),
+        (Target::Item(runs[1], "c".into()), vec![]),
+        (numbered, vec![second.id]),
+        (Target::Item(runs[1], format!("#{}", third.id)), vec![]),
+    ] {
+        let store = world.store();
+        let (mut rows, mut found) = (Rows::of_target(&*store, &target).paged(None, 1), Vec::new());
+        while let Some(row) = rows.next().await.unwrap() {
+            found.push(row.id);
+        }
+        assert_eq!(found, expected, "{target}");
     }
 }
 
