@@ -10,7 +10,7 @@ use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
 use besom_core::value::Value;
 
-use super::open::{Loader, STORE_RISK_FIX, is_there, no_file, open_looking, store_risk};
+use super::open::{Loader, Opening, STORE_RISK_FIX, is_there, no_file, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed, open, status};
 use besom_config::diagnostic::Place;
@@ -18,7 +18,7 @@ use besom_config::keys::written;
 use besom_config::quantity::show_duration;
 use besom_config::schedule::{longest_gap, remark};
 use besom_config::task::schedule_for;
-use besom_config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
+use besom_config::{Config, Diagnostic, Problems, Resolved, printable};
 use besom_engine::host::reads;
 use besom_ports::guests::Guests;
 use besom_ports::shape::{Described, Shape};
@@ -39,7 +39,7 @@ impl Args {
     /// Loads the configuration and its plugins, and prints the diagnostics to stderr and the verdict
     /// to stdout. With JSON output, stdout contains both.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         let loader = Loader::start(&parsed)?;
         let mut resolved = loader.resolve(parsed).await;
         tokens(&mut resolved);
@@ -170,7 +170,7 @@ async fn looked(
     used: &Collections,
     guests: &dyn Guests,
 ) -> Result<Looked, Failure> {
-    let store = open_looking(config).await?;
+    let store = Opening::looking().open(config).await?;
     let mut faults = store.check(used).await?;
     if faults.iter().any(|fault| !fault.warning) {
         // Nothing can be read from tables that do not match the mapping.

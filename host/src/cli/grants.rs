@@ -9,7 +9,7 @@ use besom_core::collection::{Collection, Collections, Operations, all_dependants
 
 use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
-use besom_config::{Config, Overrides, read};
+use besom_config::Config;
 use besom_product::retention::moved;
 
 /// `besom grants`.
@@ -40,7 +40,7 @@ impl Args {
     /// # Errors
     /// An invalid configuration, a SQLite store, or no role in the flags or in `store.url`.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         let loader = Loader::start(&parsed)?;
         let resolved = loader.resolve(parsed).await;
         let used = resolved.used_collections();

@@ -48,6 +48,7 @@ pub mod watch;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use besom_config::{Overrides, Parsed};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use failure::{Exit, Failure};
@@ -84,6 +85,16 @@ pub struct Global {
     /// Override a configuration key from the file or the environment; repeatable.
     #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+impl Global {
+    /// Reads the configuration file, the environment and the overrides.
+    ///
+    /// # Errors
+    /// The file cannot be read or parsed.
+    pub fn parsed(&self) -> Result<Parsed, Failure> {
+        Ok(besom_config::read(&self.config, &Overrides::from_env(self.set.clone()))?)
+    }
 }
 
 /// The verbs.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::output::{self, Stamp, Table};
 use super::submit::{Asking, caller, checked};
 use super::{Exit, Failure, Global, cluster, open};
-use besom_config::{Config, Overrides, printable, read};
+use besom_config::{Config, printable};
 use besom_ports::coordination::Coordination as _;
 use besom_ports::members::{MemberState, Members as _};
 use besom_ports::store::Command;
@@ -70,7 +70,7 @@ impl Verb {
 
 /// Reads the configuration without its tasks.
 pub fn configuration(global: &Global) -> Result<Config, Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let parsed = global.parsed()?;
     let model = collections_for(&parsed.plugins());
     Ok(parsed.outline(&model).finish()?)
 }

@@ -19,8 +19,7 @@ pub use self::activity::activity;
 use super::patience::{patiently, telling};
 use super::{Failure, Global, ask, check, cluster};
 use besom_config::{
-    Config, Diagnostic, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
-    read,
+    Config, Diagnostic, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
 };
 use besom_engine::api::host::HostStatus;
 use besom_engine::host::clock::{self, StoreTime};
@@ -43,49 +42,94 @@ use besom_system::secret;
 /// first; files of several hundred MiB are checked as a whole.
 const CHECK_MAX: Duration = Duration::from_secs(2);
 
-/// Opens the store of a configuration, and creates the file and the engine's tables if they do not exist.
-///
-/// # Errors
-/// The store cannot be reached or opened, or a file that its address needs cannot be read.
-pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let store: Arc<dyn Store> = open_embedded(config).await?;
-    Ok(store)
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening {
+    /// How long the structure of a file is checked.
+    check_max: Duration,
+    /// Whether the file and the engine's tables are created. Otherwise a database without these tables is
+    /// refused.
+    creates: bool,
+    /// Whether a server is only compared with the mapping, which needs no tables of the engine.
+    looks: bool,
 }
 
-/// Like [`open_store`], for a caller that also needs the activity and the lease in the store.
-///
-/// # Errors
-/// As for [`open_store`].
-pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
-    Ok(open_scripted(config).await?.0)
-}
+impl Opening {
+    /// For a caller that writes, also to tables of the product.
+    pub fn writing() -> Opening {
+        Opening { check_max: sqlite::Options::default().check_max, creates: true, looks: false }
+    }
 
-/// Like [`open_embedded`], for a caller that also creates or fills tables of the product.
-///
-/// # Errors
-/// As for [`open_store`].
-pub async fn open_scripted(
-    config: &Config,
-) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
-    open_within(config, sqlite::Options::default().check_max, true).await
-}
+    /// For a caller that only reads: nothing is created.
+    pub fn reading() -> Opening {
+        Opening { creates: false, ..Opening::writing() }
+    }
 
-/// Like [`open_store`], for a caller that only reads: a database without the engine's tables is
-/// refused and not changed.
-///
-/// # Errors
-/// As for [`open_store`], or the database has no tables of the engine.
-pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
-    Ok(open_within(config, sqlite::Options::default().check_max, false).await?.0)
-}
+    /// To compare the database with the mapping: on a server, nothing is created.
+    pub fn looking() -> Opening {
+        Opening { looks: true, ..Opening::writing() }
+    }
 
-/// Opens the store to compare it with the mapping: on a server, nothing is created.
-///
-/// # Errors
-/// As for [`open_store`].
-pub async fn open_looking(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
-    let check_max = sqlite::Options::default().check_max;
-    Ok(open_as(config, check_max, true, config.store.url.is_some()).await?.0)
+    /// Opens the store of a configuration.
+    ///
+    /// # Errors
+    /// The store cannot be reached or opened, a file that its address needs cannot be read, or the tables of
+    /// the engine are missing and not created.
+    pub async fn open(self, config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
+        Ok(self.scripted(config).await?.0)
+    }
+
+    /// Like [`Opening::open`], for a caller that also creates or fills tables of the product.
+    ///
+    /// # Errors
+    /// As for [`Opening::open`].
+    pub async fn scripted(
+        self,
+        config: &Config,
+    ) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
+        let Opening { check_max, creates, looks } = self;
+        let timeouts = Timeouts {
+            idle: config.activity.idle_timeout,
+            heartbeat: config.activity.heartbeat_timeout,
+        };
+        let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
+            Some(url) => {
+                let (options, _) = of_server(config, url)?;
+                let options = postgres::Options { activity: timeouts, creates, looks, ..options };
+                let store = postgres::PostgresStore::open(url, options).await?;
+                (Arc::clone(&store) as _, store)
+            }
+            None => {
+                let options = sqlite::Options {
+                    activity: timeouts,
+                    check_max,
+                    creates,
+                    guard_timeout: config.store.guard_timeout,
+                    undo_bytes: config.store.undo_bytes,
+                    write_share: config.store.write_share,
+                    ..sqlite::Options::default()
+                };
+                if let Some(words) = no_file(config) {
+                    let error = store::Error::Unavailable(format!("{words}: {NO_FILE_FIX}"));
+                    return Err(error.into());
+                }
+                let path = config.store.path.clone();
+                let is_new = !path.exists();
+                // Opening may wait for another process that is recovering the file.
+                let open = move || sqlite::SqliteStore::open(path, options);
+                let opened = tokio::task::spawn_blocking(open).await;
+                let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
+                if is_new {
+                    // A misspelt path would otherwise go unnoticed.
+                    let path = config.store.path.display();
+                    tracing::info!(%path, "created the database, because it did not exist");
+                }
+                (Arc::clone(&store) as _, store)
+            }
+        };
+        store.set_collections(Arc::clone(&config.collections));
+        Ok((store, scripts))
+    }
 }
 
 /// What a host would miss of Besom's own tables on a server.
@@ -113,66 +157,6 @@ pub async fn describe(config: &Config, table: &str) -> Result<Described, Failure
     let (path, table) = (config.store.path.clone(), table.to_owned());
     let described = tokio::task::spawn_blocking(move || sqlite::describe(&path, &table)).await;
     Ok(described.map_err(|e| store::Error::Unavailable(e.to_string()))??)
-}
-
-/// Opens the store; checks the structure of a file for at most `check_max`. Whether it `creates` the
-/// engine's tables.
-async fn open_within(
-    config: &Config,
-    check_max: Duration,
-    creates: bool,
-) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
-    open_as(config, check_max, creates, false).await
-}
-
-/// Like [`open_within`]; whether it only `looks` at a server.
-async fn open_as(
-    config: &Config,
-    check_max: Duration,
-    creates: bool,
-    looks: bool,
-) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
-    let timeouts = Timeouts {
-        idle: config.activity.idle_timeout,
-        heartbeat: config.activity.heartbeat_timeout,
-    };
-    let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
-        Some(url) => {
-            let (options, _) = of_server(config, url)?;
-            let options = postgres::Options { activity: timeouts, creates, looks, ..options };
-            let store = postgres::PostgresStore::open(url, options).await?;
-            (Arc::clone(&store) as _, store)
-        }
-        None => {
-            let options = sqlite::Options {
-                activity: timeouts,
-                check_max,
-                creates,
-                guard_timeout: config.store.guard_timeout,
-                undo_bytes: config.store.undo_bytes,
-                write_share: config.store.write_share,
-                ..sqlite::Options::default()
-            };
-            if let Some(words) = no_file(config) {
-                let error = store::Error::Unavailable(format!("{words}: {NO_FILE_FIX}"));
-                return Err(error.into());
-            }
-            let path = config.store.path.clone();
-            let is_new = !path.exists();
-            // Opening may wait for another process that is recovering the file.
-            let open = move || sqlite::SqliteStore::open(path, options);
-            let opened = tokio::task::spawn_blocking(open).await;
-            let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
-            if is_new {
-                // A misspelt path would otherwise go unnoticed.
-                let path = config.store.path.display();
-                tracing::info!(%path, "created the database, because it did not exist");
-            }
-            (Arc::clone(&store) as _, store)
-        }
-    };
-    store.set_collections(Arc::clone(&config.collections));
-    Ok((store, scripts))
 }
 
 /// The fix for a risk that [`store_risk`] returns.
@@ -272,7 +256,7 @@ pub fn is_there(config: &Config) -> bool {
 /// # Errors
 /// The SQLite file does not exist, or the configuration cannot be read.
 pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let parsed = global.parsed()?;
     let model = collections_for(&parsed.plugins());
     let resolved = parsed.outline(&model);
     if is_there(resolved.partial()) { Ok(()) } else { Err(absent(resolved.partial())) }
@@ -312,13 +296,13 @@ pub struct Outline {
 
 /// Returns the state of the deployment as the local host sees it, or `None` if no host answers on this machine.
 pub async fn snapshot(global: &Global) -> Option<Snapshot> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    let parsed = global.parsed().ok()?;
     ask::host(&parsed.sections().api.socket, "/v1/snapshot").await
 }
 
 /// Returns the status that the local host reports, or `None` if no host answers on this machine.
 pub async fn host_status(global: &Global) -> Option<HostStatus> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    let parsed = global.parsed().ok()?;
     ask::host(&parsed.sections().api.socket, "/status").await
 }
 
@@ -328,7 +312,7 @@ pub async fn host_status(global: &Global) -> Option<HostStatus> {
 /// # Errors
 /// The configuration names no usable store, or the store cannot be reached.
 pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let parsed = global.parsed()?;
     let tasks = parsed.outlines();
     let model = collections_for(&parsed.plugins());
     let resolved = parsed.outline(&model);
@@ -347,7 +331,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let routes = config.topics.keys().cloned().collect();
-    let store = open_reading(config).await?;
+    let store = Opening::reading().open(config).await?;
     // The store can be shown even if the leader is unknown.
     let (leader, members, leader_fault) = match leader(config, &store).await {
         Ok((leader, members)) => (leader, members, None),
@@ -370,14 +354,14 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
 /// Opens the store for verbs that can work without it. Returns `None` if it does not exist yet, if the
 /// configuration does not name it, or if it cannot be reached, which is logged as a warning.
 pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    let parsed = global.parsed().ok()?;
     let model = collections_for(&parsed.plugins());
     let resolved = parsed.outline(&model);
     let config = resolved.partial();
     if !is_there(config) {
         return None;
     }
-    match open_reading(config).await {
+    match Opening::reading().open(config).await {
         Ok(store) => Some(store as _),
         Err(error) => {
             tracing::warn!(%error, "cannot reach the store");
@@ -423,11 +407,11 @@ fn missing(path: &Path) -> Failure {
 /// # Errors
 /// Any error in the configuration except in plugins, or a store that cannot be reached.
 pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let parsed = global.parsed()?;
     let tasks = parsed.outlines();
     let model = collections_for(&parsed.plugins());
     let config = parsed.outline(&model).finish()?;
-    let (store, scripts) = open_scripted(&config).await?;
+    let (store, scripts) = Opening::writing().scripted(&config).await?;
     if config.collections.get("documents") == model.get("documents") {
         product::create_tables(&*scripts).await?;
     }
@@ -697,7 +681,7 @@ pub async fn checked(
     global: &Global,
     purpose: Purpose,
 ) -> Result<(Config, Loader, Arc<dyn Embedded>), Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let parsed = global.parsed()?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
     resolved.leave_out_refused(|_| true);
@@ -716,7 +700,8 @@ pub async fn checked(
     }
     // Without Besom's tables, nothing was removed that could be put back.
     let creates = purpose != Purpose::Restore;
-    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, creates).await?.0);
+    let opening = Opening { check_max: CHECK_MAX, creates, looks: false };
+    let open = async || opening.open(resolved.partial()).await;
     // Without a limit, as the next step: large tables can take long.
     let opened = telling("opening the store", Duration::MAX, async {
         match resolved.partial().store.url.is_some() && !faulty {

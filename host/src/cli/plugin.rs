@@ -17,7 +17,6 @@ use super::{Exit, Failure, Global, submit};
 use besom_config::edit::{self, Refusal};
 use besom_config::file;
 use besom_config::resolve::{Parsed, Plugin};
-use besom_config::{Overrides, read};
 use besom_ports::guests::Manifest;
 use besom_ports::store::{Command, Store};
 use besom_product::model::collections_for;
@@ -68,7 +67,7 @@ struct Row {
 impl Verb {
     /// Runs the verb and prints its result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         let loader = Loader::start(&parsed)?;
         match self {
             Verb::Ls => ls(global, &parsed, &loader).await,
@@ -240,7 +239,7 @@ impl PinArgs {
     /// An unknown task, a plugin that is built in or cannot be used, or a file that cannot be changed.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         submit::checked(&self.reason)?;
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         let loader = Loader::start(&parsed)?;
         let difference = compare(global, &parsed, &loader, &self.task).await?;
         let mut pinned = pins(global, &parsed, &loader, vec![self.task], self.dry_run).await?;

@@ -12,7 +12,7 @@ use besom_tui::dash::{Input, Options, State, Tone};
 use serde::Serialize;
 
 use super::super::assembly::asked_to_stop;
-use super::super::open::{self, Loader};
+use super::super::open::{self, Loader, Opening};
 use super::super::top::link::{Address, Link};
 use super::super::top::{self, quiet::Quiet};
 use super::super::{Exit, Failure, Global, cluster, output};
@@ -160,7 +160,7 @@ impl Demo {
             hosts.push(host.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?);
         }
         let config = prepared(&hosts[0].config()).await?;
-        let (store, scripts) = open::open_scripted(&config).await?;
+        let (store, scripts) = Opening::writing().scripted(&config).await?;
         store.set_collections(Arc::new(default_collections()));
         let now = clock::wall();
         let port = Arc::clone(&scripts);

@@ -11,7 +11,7 @@ use besom_core::ring::Assignment;
 use serde_json::json;
 
 use super::super::node::{configuration, handle};
-use super::super::open::{absent, is_there, open_reading};
+use super::super::open::{Opening, absent, is_there};
 use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
 use besom_ports::members::{MemberState, Members as _, Membership};
@@ -39,7 +39,7 @@ async fn rings(global: &Global) -> Result<(Membership, Assignment, Vec<Partition
     if !is_there(&config) {
         return Err(absent(&config));
     }
-    let store = open_reading(&config).await?;
+    let store = Opening::reading().open(&config).await?;
     let partitions = NonZeroU32::new(store.partitions())
         .ok_or_else(|| Failure::Failed("the store has no partitions".into()))?;
     let table = Assignment::of(&membership.ring(), partitions);

@@ -6,11 +6,11 @@ use besom_core::ids::RunId;
 use besom_core::undo::{self, Target};
 use serde::Serialize;
 
-use crate::cli::open::{self, Loader};
+use crate::cli::open::{self, Loader, Opening};
 use crate::cli::output::{self};
 use crate::cli::undo::no_such_item;
 use crate::cli::{Exit, Failure, Global};
-use besom_config::{Overrides, Parsed, printable, read};
+use besom_config::{Parsed, printable};
 use besom_engine::host::replay::{Comparison, Replay, Replayed};
 use besom_ports::history::Rows;
 use besom_ports::store::Run;
@@ -54,14 +54,14 @@ impl Args {
     /// A run or an item that does not exist, a plugin that is not the one of the run any more, or a store that
     /// cannot be read.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         let model = collections_for(&parsed.plugins());
         let resolved = parsed.clone().outline(&model);
         let config = resolved.partial();
         if !open::is_there(config) {
             return Err(open::absent(config));
         }
-        let store = open::open_reading(config).await?;
+        let store = Opening::reading().open(config).await?;
         let id = RunId(self.run);
         let run = store.run(id).await?.ok_or_else(|| {
             Failure::Usage(format!("there is no run {id}; list runs with `besom runs ls`"))

@@ -18,7 +18,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Exit, Failure, Global};
-use besom_config::{Overrides, read};
 use besom_engine::api::Token;
 use besom_engine::host::clock;
 use besom_services::courier::tls;
@@ -125,7 +124,7 @@ impl Args {
         if !self.socket.is_empty() {
             return Ok(self.socket.iter().cloned().map(Address::Unix).collect());
         }
-        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let parsed = global.parsed()?;
         Ok(vec![Address::Unix(parsed.sections().api.socket.clone())])
     }
 }
