@@ -17,10 +17,10 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::answers::{self, later, refuse};
@@ -159,25 +159,15 @@ async fn socket(
     ticket: Option<Extension<Ticket>>,
     standing: Option<Extension<Standing>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    let name = match query {
-        Ok(Query(query)) => query.connection,
-        Err(error) => return refuse(&format!("invalid query: {error}")),
-    };
-    if let Some(why) = unusable(&id).or_else(|| name.as_deref().and_then(unusable)) {
-        return refuse(&why);
-    }
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(error) => return refuse(&format!("this path only accepts WebSockets: {error}")),
-    };
-    match endpoint.place(ticket.map(|Extension(ticket)| ticket)) {
-        Ok(place) => {
-            let standing = standing.map(|Extension(standing)| standing);
-            websocket::accept(upgrade, Reporter::new(endpoint, id, standing), name, place)
-        }
-        Err(words) => later(&words),
-    }
+) -> Result<Response, Response> {
+    let Query(Report { connection: name }) = query.map_err(invalid_query)?;
+    check(&id).and_then(|()| name.as_deref().map_or(Ok(()), check)).map_err(refuse)?;
+    let upgrade =
+        upgrade.map_err(|error| refuse(format!("this path only accepts WebSockets: {error}")))?;
+    let place = endpoint.place(ticket.map(|Extension(ticket)| ticket));
+    let place = place.map_err(|words| later(&words))?;
+    let standing = standing.map(|Extension(standing)| standing);
+    Ok(websocket::accept(upgrade, Reporter::new(endpoint, id, standing), name, place))
 }
 
 async fn report(
@@ -185,28 +175,19 @@ async fn report(
     Path((id, what)): Path<(String, String)>,
     query: Result<Query<Report>, QueryRejection>,
     body: Bytes,
-) -> Response {
-    let query = match query {
-        Ok(Query(query)) => query,
-        Err(error) => return refuse(&format!("invalid query: {error}")),
+) -> Result<StatusCode, Response> {
+    let Query(query) = query.map_err(invalid_query)?;
+    let body: Report = match body.is_empty() {
+        true => Report::default(),
+        false => serde_json::from_slice(&body).map_err(|error| {
+            refuse(format!("invalid body: {error}; send {{\"connection\": \"...\"}}"))
+        })?,
     };
-    let body: Report = if body.is_empty() {
-        Report::default()
-    } else {
-        match serde_json::from_slice(&body) {
-            Ok(body) => body,
-            Err(error) => {
-                return refuse(&format!("invalid body: {error}; send {{\"connection\": \"...\"}}"));
-            }
-        }
-    };
-    let Some(connection) = query.connection.or(body.connection).filter(|name| !name.is_empty())
-    else {
-        return refuse("no connection given: send ?connection=... or {\"connection\": \"...\"}");
-    };
-    if let Some(why) = unusable(&id).or_else(|| unusable(&connection)) {
-        return refuse(&why);
-    }
+    let connection = query.connection.or(body.connection).filter(|name| !name.is_empty());
+    let connection = connection.ok_or_else(|| {
+        refuse("no connection given: send ?connection=... or {\"connection\": \"...\"}")
+    })?;
+    check(&id).and_then(|()| check(&connection)).map_err(refuse)?;
     let activity = &endpoint.activity;
     let done = match what.as_str() {
         "connect" => {
@@ -217,35 +198,40 @@ async fn report(
         "heartbeat" => activity.heartbeat(&id, &connection).await,
         _ => {
             let words = "unknown report: use connect, disconnect or heartbeat";
-            return answers::with(StatusCode::NOT_FOUND, words);
+            return Err(answers::with(StatusCode::NOT_FOUND, words));
         }
     };
-    match done {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => away(&error),
-    }
+    done.map_err(away)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-async fn state(State(endpoint): State<Arc<Endpoint>>, Path(id): Path<String>) -> Response {
-    match endpoint.activity.states(std::slice::from_ref(&id)).await {
-        Ok(states) => Json(json!({ "id": id, "state": states.first() })).into_response(),
-        Err(error) => away(&error),
-    }
+async fn state(
+    State(endpoint): State<Arc<Endpoint>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Response> {
+    let states = endpoint.activity.states(std::slice::from_ref(&id)).await.map_err(away)?;
+    Ok(Json(json!({ "id": id, "state": states.first() })))
 }
 
-/// Why an id or the name of a connection cannot be recorded in every store.
-fn unusable(name: &str) -> Option<String> {
+/// Refuses an id, or the name of a connection that cannot be recorded in every store.
+fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
-        return Some("an id or connection is empty".into());
+        return Err("an id or connection is empty".into());
     }
     if name.contains('\0') {
-        return Some("an id or connection contains a NUL".into());
+        return Err("an id or connection contains a NUL".into());
     }
-    let is_long = name.len() > NAME_BYTES_MAX;
-    is_long.then(|| format!("an id or connection has at most {NAME_BYTES_MAX} bytes"))
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
+    }
+    Ok(())
 }
 
-fn away(error: &besom_ports::activity::Error) -> Response {
+fn invalid_query(error: QueryRejection) -> Response {
+    refuse(format!("invalid query: {error}"))
+}
+
+fn away(error: besom_ports::activity::Error) -> Response {
     tracing::warn!(%error, "an activity report could not be recorded");
     later(&error.to_string())
 }

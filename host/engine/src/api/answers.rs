@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 /// 400: the request is invalid, and would be the next time.
-pub(super) fn refuse(words: &str) -> Response {
-    with(StatusCode::BAD_REQUEST, words)
+pub(super) fn refuse(words: impl AsRef<str>) -> Response {
+    with(StatusCode::BAD_REQUEST, words.as_ref())
 }
 
 /// 503: the request can be repeated in a second.

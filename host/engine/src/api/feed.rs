@@ -21,8 +21,8 @@ use besom_core::ids::Tenant;
 use futures::StreamExt as _;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::answers::{self, later, refuse};
@@ -88,7 +88,7 @@ async fn in_turn(State(turns): State<Arc<Semaphore>>, request: Request, next: Ne
 async fn whole(body: Body) -> Result<Bytes, Response> {
     let (mut stream, mut read, mut all) = (body.into_data_stream(), 0, Vec::new());
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| refuse(&format!("the body cannot be read: {error}")))?;
+        let chunk = chunk.map_err(|error| refuse(format!("the body cannot be read: {error}")))?;
         read += chunk.len();
         if read > DROPPED_BYTES_MAX {
             break;
@@ -111,24 +111,14 @@ async fn single(
     RawQuery(raw): RawQuery,
     query: Result<Query<Asked>, QueryRejection>,
     body: Bytes,
-) -> Response {
-    let Asked { tenant, number } = match asked(raw.as_deref(), query) {
-        Ok(asked) => asked,
-        Err(why) => return refuse(&why),
-    };
+) -> Result<Response, Response> {
+    let Asked { tenant, number } = asked(raw.as_deref(), query).map_err(refuse)?;
     let tenant = tenant.map(Tenant::from);
     let offered = Offered { topic, tenant, key, number, payload: body.into() };
-    if let Err(why) = check(&offered) {
-        return refuse(&why);
-    }
-    let entered = feed.enter(&offered.topic, std::slice::from_ref(&offered)).await;
-    match entered {
-        Ok(entered) => match entered.first() {
-            Some(entered) => (status(entered), Json(told(entered, &offered))).into_response(),
-            None => refuse("the store gave no answer"),
-        },
-        Err(refused) => away(refused),
-    }
+    check(&offered).map_err(refuse)?;
+    let entered = feed.enter(&offered.topic, std::slice::from_ref(&offered)).await.map_err(away)?;
+    let entered = entered.first().ok_or_else(|| refuse("the store gave no answer"))?;
+    Ok((status(entered), Json(told(entered, &offered))).into_response())
 }
 
 async fn several(
@@ -136,39 +126,30 @@ async fn several(
     Path(topic): Path<String>,
     RawQuery(query): RawQuery,
     body: Bytes,
-) -> Response {
+) -> Result<Response, Response> {
     if query.is_some_and(|query| !query.is_empty()) {
-        return refuse("this request takes no query: name tenant and number in each message");
+        return Err(refuse("this request takes no query: name tenant and number in each message"));
     }
-    let all: Vec<One<'_>> = match serde_json::from_slice(&body) {
-        Ok(all) => all,
-        Err(error) => {
-            return refuse(&format!(
-                "invalid body: {error}; send [{{\"key\": \"...\", \"number\": 1, \"data\": ...}}, ...]"
-            ));
-        }
-    };
+    let all: Vec<One<'_>> = serde_json::from_slice(&body).map_err(|error| {
+        refuse(format!(
+            "invalid body: {error}; send [{{\"key\": \"...\", \"number\": 1, \"data\": ...}}, ...]"
+        ))
+    })?;
     if all.is_empty() || all.len() > BATCH_MAX {
-        return refuse(&format!("send 1 to {BATCH_MAX} messages at once, not {}", all.len()));
+        return Err(refuse(format!("send 1 to {BATCH_MAX} messages at once, not {}", all.len())));
     }
     let mut offered = Vec::with_capacity(all.len());
     for (at, one) in all.into_iter().enumerate() {
         let one = message(&topic, one).and_then(|one| check(&one).map(|()| one));
-        match one {
-            Ok(one) => offered.push(one),
-            Err(why) => return refuse(&format!("message {}: {why}; none is stored", at + 1)),
-        }
+        let of = |why| refuse(format!("message {}: {why}; none is stored", at + 1));
+        offered.push(one.map_err(of)?);
     }
-    match feed.enter(&topic, &offered).await {
-        Ok(entered) => {
-            let worst = entered.iter().map(status).max_by_key(StatusCode::as_u16);
-            let results: Vec<Told<'_>> =
-                entered.iter().zip(&offered).map(|(one, offered)| told(one, offered)).collect();
-            let status = worst.unwrap_or(StatusCode::OK);
-            (status, Json(json!({ "results": results }))).into_response()
-        }
-        Err(refused) => away(refused),
-    }
+    let entered = feed.enter(&topic, &offered).await.map_err(away)?;
+    let worst = entered.iter().map(status).max_by_key(StatusCode::as_u16);
+    let results: Vec<Told<'_>> =
+        entered.iter().zip(&offered).map(|(one, offered)| told(one, offered)).collect();
+    let status = worst.unwrap_or(StatusCode::OK);
+    Ok((status, Json(json!({ "results": results }))).into_response())
 }
 
 fn message(topic: &str, one: One<'_>) -> Result<Offered, String> {
@@ -189,20 +170,16 @@ async fn last(
     Path((topic, key)): Path<(String, String)>,
     RawQuery(raw): RawQuery,
     query: Result<Query<Asked>, QueryRejection>,
-) -> Response {
-    let tenant = match asked(raw.as_deref(), query) {
-        Ok(Asked { tenant, number: None }) => tenant.map(Tenant::from),
-        Ok(_) => return refuse("this request takes no number"),
-        Err(why) => return refuse(&why),
-    };
+) -> Result<Json<Value>, Response> {
+    let Asked { tenant, number } = asked(raw.as_deref(), query).map_err(refuse)?;
+    if number.is_some() {
+        return Err(refuse("this request takes no number"));
+    }
+    let tenant = tenant.map(Tenant::from);
     let asked = Offered { topic, tenant, key, number: None, payload: Vec::new() };
-    if let Err(why) = check(&asked) {
-        return refuse(&why);
-    }
-    match feed.last(&asked.topic, asked.tenant.as_ref(), &asked.key).await {
-        Ok(last) => Json(json!({ "last": last })).into_response(),
-        Err(refused) => away(refused),
-    }
+    check(&asked).map_err(refuse)?;
+    let last = feed.last(&asked.topic, asked.tenant.as_ref(), &asked.key).await.map_err(away)?;
+    Ok(Json(json!({ "last": last })))
 }
 
 /// What the query says. The extractor takes bytes that are no text for others.

@@ -26,7 +26,7 @@ use axum::{Json, Router};
 use besom_core::ring::{Change, Error, HashName, HashRing, Hasher, NodeName, Placement};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Maximum length of a server's name and of a key, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
@@ -83,7 +83,7 @@ pub fn router(ring: Arc<ServedRing>) -> Router {
     Router::new().nest("/ring", paths.clone()).nest("/consistenthash", paths)
 }
 
-async fn show(State(served): State<Arc<ServedRing>>) -> Response {
+async fn show(State(served): State<Arc<ServedRing>>) -> Json<Value> {
     let (placement, servers) = served.with(|ring| {
         let of = |(name, weight, keys): (&NodeName, NonZeroU32, usize)| {
             json!({ "name": name, "weight": weight, "keys": keys })
@@ -94,14 +94,13 @@ async fn show(State(served): State<Arc<ServedRing>>) -> Response {
     Json(json!({
         "hash": hash, "placement": placement, "virtual_nodes": virtual_nodes, "servers": servers,
     }))
-    .into_response()
 }
 
 async fn add_server(
     State(served): State<Arc<ServedRing>>,
     query: Result<Query<ServerRequest>, QueryRejection>,
     body: Bytes,
-) -> Response {
+) -> Answer {
     change_server(served, query, body, |ring, name, weight, rehash| {
         ring.add_server(name, weight.unwrap_or(NonZeroU32::MIN), rehash)
     })
@@ -112,7 +111,7 @@ async fn remove_server(
     State(served): State<Arc<ServedRing>>,
     query: Result<Query<ServerRequest>, QueryRejection>,
     body: Bytes,
-) -> Response {
+) -> Answer {
     change_server(served, query, body, |ring, name, _, rehash| ring.remove_server(name, rehash))
         .await
 }
@@ -129,15 +128,9 @@ async fn change_server(
     ) -> Result<Change, Error>
     + Send
     + 'static,
-) -> Response {
-    let (query, body) = match both(query, &body, r#"{"name": "server_0"}"#) {
-        Ok(both) => both,
-        Err(refusal) => return refusal.into_response(),
-    };
-    let name = match name(query.name.or(body.name), "name") {
-        Ok(name) => NodeName::from(name),
-        Err(refusal) => return refusal.into_response(),
-    };
+) -> Answer {
+    let (query, body) = both(query, &body, r#"{"name": "server_0"}"#)?;
+    let name = NodeName::from(name(query.name.or(body.name), "name")?);
     let weight = query.weight.or(body.weight);
     let rehash = query.rehash.or(body.rehash).unwrap_or(false);
     let asked = name.clone();
@@ -145,45 +138,37 @@ async fn change_server(
     let changed = tokio::task::spawn_blocking(move || {
         served.with(|ring| change(ring, asked, weight, rehash).map(|c| (c, ring.servers().count())))
     });
-    match changed.await {
-        Ok(Ok((change, servers))) => Json(json!({
-            "name": name,
-            "servers": servers,
-            "rehashed": change.rehashed,
-            "moved": change.moved,
-            "lost": change.lost,
-        }))
-        .into_response(),
-        Ok(Err(error)) => {
-            let status = match error {
-                Error::Exists(_) => StatusCode::CONFLICT,
-                Error::Unknown(_) => StatusCode::NOT_FOUND,
-                Error::TooMany { .. } => StatusCode::BAD_REQUEST,
-            };
-            Refusal(status, error.to_string()).into_response()
-        }
-        Err(_) => {
-            let words = "the change has failed".to_owned();
-            Refusal(StatusCode::INTERNAL_SERVER_ERROR, words).into_response()
-        }
-    }
+    let changed = changed.await.map_err(|_| {
+        Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the change has failed".to_owned())
+    })?;
+    let (change, servers) = changed.map_err(|error| {
+        let status = match error {
+            Error::Exists(_) => StatusCode::CONFLICT,
+            Error::Unknown(_) => StatusCode::NOT_FOUND,
+            Error::TooMany { .. } => StatusCode::BAD_REQUEST,
+        };
+        Refusal(status, error.to_string())
+    })?;
+    Ok(Json(json!({
+        "name": name,
+        "servers": servers,
+        "rehashed": change.rehashed,
+        "moved": change.moved,
+        "lost": change.lost,
+    })))
 }
 
-async fn get_key(State(served): State<Arc<ServedRing>>, Path(key): Path<String>) -> Response {
-    let key = match name(Some(key), "key") {
-        Ok(key) => key,
-        Err(refusal) => return refusal.into_response(),
-    };
+async fn get_key(State(served): State<Arc<ServedRing>>, Path(key): Path<String>) -> Answer {
+    let key = name(Some(key), "key")?;
     served.with(|ring| {
         let hash = ring.hasher().hash(key.as_bytes());
         let found = ring.get_key(&key);
-        Json(json!({
+        Ok(Json(json!({
             "key": key,
             "hash": hash,
             "server": found.map(|found| found.owner),
             "stored": found.is_some_and(|found| found.stored),
-        }))
-        .into_response()
+        })))
     })
 }
 
@@ -191,18 +176,15 @@ async fn add_key(
     State(served): State<Arc<ServedRing>>,
     query: Result<Query<KeyRequest>, QueryRejection>,
     body: Bytes,
-) -> Response {
-    let key = match key(query, &body) {
-        Ok(key) => key,
-        Err(refusal) => return refusal.into_response(),
-    };
+) -> Answer {
+    let key = key(query, &body)?;
     served.with(|ring| {
         if ring.servers().map(|(.., keys)| keys).sum::<usize>() >= KEYS_MAX {
             let words = format!("the ring is full: it stores at most {KEYS_MAX} keys");
-            return Refusal(StatusCode::INSUFFICIENT_STORAGE, words).into_response();
+            return Err(Refusal(StatusCode::INSUFFICIENT_STORAGE, words));
         }
         let server = ring.add_key(&key);
-        Json(json!({ "key": key, "server": server, "stored": server.is_some() })).into_response()
+        Ok(Json(json!({ "key": key, "server": server, "stored": server.is_some() })))
     })
 }
 
@@ -210,13 +192,10 @@ async fn remove_key(
     State(served): State<Arc<ServedRing>>,
     query: Result<Query<KeyRequest>, QueryRejection>,
     body: Bytes,
-) -> Response {
-    let key = match key(query, &body) {
-        Ok(key) => key,
-        Err(refusal) => return refusal.into_response(),
-    };
+) -> Answer {
+    let key = key(query, &body)?;
     let removed = served.with(|ring| ring.remove_key(&key));
-    Json(json!({ "key": key, "removed": removed })).into_response()
+    Ok(Json(json!({ "key": key, "removed": removed })))
 }
 
 fn key(query: Result<Query<KeyRequest>, QueryRejection>, body: &[u8]) -> Result<String, Refusal> {
@@ -253,6 +232,8 @@ fn name(said: Option<String>, what: &str) -> Result<String, Refusal> {
         Some(name) => Ok(name),
     }
 }
+
+type Answer = Result<Json<Value>, Refusal>;
 
 /// The status and the message of a rejected request.
 struct Refusal(StatusCode, String);
