@@ -32,40 +32,29 @@ pub enum Verb {
         id: u64,
     },
     /// Retry dead letters immediately, with the attempt counter reset.
-    Retry {
-        /// Numbers of the dead letters.
-        ids: Vec<u64>,
-        /// The selection.
-        #[command(flatten)]
-        which: Which,
-        /// Select all dead letters.
-        #[arg(long)]
-        all: bool,
-        /// Refuse unless exactly N dead letters match.
-        #[arg(long, value_name = "N")]
-        expect: Option<u64>,
-        /// Reason and waiting time.
-        #[command(flatten)]
-        asking: Asking,
-    },
+    Retry(Chosen),
     /// Discard dead letters: their items are not planned again until their version changes. Requires
     /// --reason.
-    Discard {
-        /// Numbers of the dead letters.
-        ids: Vec<u64>,
-        /// The selection.
-        #[command(flatten)]
-        which: Which,
-        /// Select all dead letters.
-        #[arg(long)]
-        all: bool,
-        /// Refuse unless exactly N dead letters match.
-        #[arg(long, value_name = "N")]
-        expect: Option<u64>,
-        /// Reason and waiting time.
-        #[command(flatten)]
-        asking: Asking,
-    },
+    Discard(Chosen),
+}
+
+/// Dead letters that were asked for explicitly, and the command about them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Chosen {
+    /// Numbers of the dead letters.
+    ids: Vec<u64>,
+    /// The selection.
+    #[command(flatten)]
+    which: Which,
+    /// Select all dead letters.
+    #[arg(long)]
+    all: bool,
+    /// Refuse unless exactly N dead letters match.
+    #[arg(long, value_name = "N")]
+    expect: Option<u64>,
+    /// Reason and waiting time.
+    #[command(flatten)]
+    asking: Asking,
 }
 
 /// Selects dead letters by task and error.
@@ -100,6 +89,23 @@ fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failur
     }
 }
 
+impl Chosen {
+    /// Records a command about these dead letters.
+    async fn run(
+        self,
+        global: &Global,
+        store: &dyn Store,
+        command: fn(DeadSelector) -> Command,
+    ) -> Result<Exit, Failure> {
+        let Chosen { ids, which, all, expect, asking } = self;
+        let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+        let command = command(selector.clone());
+        asking.check(&command)?;
+        refuse_absent(store, &selector).await?;
+        asking.run(global, store, &command).await
+    }
+}
+
 impl Verb {
     /// Prints dead letters, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
@@ -125,20 +131,8 @@ impl Verb {
                 output::show(global.output, &Printed(&found), || text(&found))?;
                 Ok(Exit::Fine)
             }
-            Verb::Retry { ids, which, all, expect, asking } => {
-                let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
-                let command = Command::RetryDead(selector.clone());
-                asking.check(&command)?;
-                refuse_absent(&*store, &selector).await?;
-                asking.run(global, &*store, &command).await
-            }
-            Verb::Discard { ids, which, all, expect, asking } => {
-                let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
-                let command = Command::DiscardDead(selector.clone());
-                asking.check(&command)?;
-                refuse_absent(&*store, &selector).await?;
-                asking.run(global, &*store, &command).await
-            }
+            Verb::Retry(chosen) => chosen.run(global, &*store, Command::RetryDead).await,
+            Verb::Discard(chosen) => chosen.run(global, &*store, Command::DiscardDead).await,
         }
     }
 }
