@@ -190,25 +190,31 @@ impl Executor {
         let first = self.next_due_task(lane, room, ahead);
         let Some((run_at, definition)) = first else { return false };
         self.due_turns.take(&definition.name);
-        self.begin_timers(run_at, definition, lane, random, out);
+        self.begin_by_time(true, self.due_until(run_at), definition, lane, random, out);
         true
     }
 
-    fn begin_timers(
+    /// The end of a batch whose first timer is due at `run_at`: it takes everything that is due by now,
+    /// and of the rest only items whose due times are close together.
+    fn due_until(&self, run_at: Time) -> Time {
+        self.now.max(run_at + self.settings.due_span)
+    }
+
+    /// Starts a batch of timers or retries whose time comes by `until`.
+    fn begin_by_time(
         &mut self,
-        run_at: Time,
+        timers: bool,
+        until: Time,
         definition: Arc<TaskDefinition>,
         lane: Lane,
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
         let limit = self.batch_limit(&definition);
-        // Everything that is due by now; of the rest, only items whose due times are close
-        // together.
-        let until = self.now.max(run_at + self.settings.due_span);
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
-            self.timers.take(&definition.name, until, limit, |waiting| {
+            let window = if timers { &mut self.timers } else { &mut self.retries };
+            window.take(&definition.name, until, limit, |waiting| {
                 let own = own_of(of_runs, &waiting.item).or(current);
                 own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
@@ -290,10 +296,11 @@ impl Executor {
         self.turns.take(&task);
         match (fallen_due.get(&task), retried.get(&task)) {
             (Some((run_at, definition)), _) => {
-                self.begin_timers(*run_at, Arc::clone(definition), lane, random, out);
+                let until = self.due_until(*run_at);
+                self.begin_by_time(true, until, Arc::clone(definition), lane, random, out);
             }
             (None, Some((_, definition))) => {
-                self.begin_retries(until, Arc::clone(definition), lane, random, out);
+                self.begin_by_time(false, until, Arc::clone(definition), lane, random, out);
             }
             (None, None) => self.begin_log(task, lane, random, out),
         }
@@ -324,25 +331,6 @@ impl Executor {
             && self.streams[task].iter().any(|(partition, cursor)| {
                 !cursor.held && cursor.acked < cursor.tail && self.is_whole(task, *partition)
             })
-    }
-
-    fn begin_retries(
-        &mut self,
-        until: Time,
-        definition: Arc<TaskDefinition>,
-        lane: Lane,
-        random: &mut dyn FnMut() -> u64,
-        out: &mut Vec<Command>,
-    ) {
-        let limit = self.batch_limit(&definition);
-        let taken = {
-            let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
-            self.retries.take(&definition.name, until, limit, |waiting| {
-                let own = own_of(of_runs, &waiting.item).or(current);
-                own.is_some_and(|own| Arc::ptr_eq(own, &definition))
-            })
-        };
-        self.launch(definition, lane, Vec::new(), taken, random, out);
     }
 
     fn begin_log(
