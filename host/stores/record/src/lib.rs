@@ -25,17 +25,21 @@ pub struct Changed {
     pub said: Option<String>,
 }
 
-/// The rows of a range that were left as they were, the first of them in the database's words.
+/// The rows of a range that were left as they were, by what the database said of them.
 #[derive(Debug, Default)]
 pub struct Refused {
     /// When the first row was tried alone, or with fewer others.
     since: Option<Instant>,
     /// The number of rows.
-    pub rows: u64,
+    rows: u64,
     /// Those of them that were not tried, because a foreign key keeps them.
     kept: u64,
-    /// The key of the first of them, and why.
-    pub first: Option<(String, String)>,
+    /// The words of the database, each with the keys of rows that it refused in them.
+    said: Vec<(String, Vec<String>)>,
+    /// The number of keys in `said`.
+    named: u64,
+    /// The size of what is in `said`, in bytes.
+    bytes: usize,
     /// Whether others were not tried, because they took too long.
     stopped: bool,
 }
@@ -43,6 +47,12 @@ pub struct Refused {
 /// How long the rows of a range are tried in parts, after all of them together were refused. The others are
 /// left to the next run.
 pub const PARTS_MAX: Duration = Duration::from_secs(3);
+
+/// Maximum number of refused rows of an item that are named by their keys; the others are counted.
+pub const NAMED_MAX: u64 = 20;
+
+/// Maximum size of the keys and words, in bytes, before a further row is only counted. One row is always named.
+const NAMED_BYTES_MAX: usize = 4_096;
 
 impl Refused {
     /// Whether there is time to try further rows.
@@ -54,9 +64,20 @@ impl Refused {
     /// Adds a row.
     pub fn push(&mut self, key: &[Value], said: String) {
         self.rows += 1;
-        if self.first.is_none() {
-            let values: Vec<String> = key.iter().map(Value::shown).collect();
-            self.first = Some((values.join(", "), said));
+        if self.named == NAMED_MAX {
+            return;
+        }
+        let values: Vec<String> = key.iter().map(Value::shown).collect();
+        let key = format!("({})", values.join(", "));
+        let place = self.said.iter().position(|(known, _)| *known == said);
+        let bytes = self.bytes + key.len() + place.map_or(said.len(), |_| 0);
+        if self.named > 0 && bytes > NAMED_BYTES_MAX {
+            return;
+        }
+        (self.named, self.bytes) = (self.named + 1, bytes);
+        match place {
+            Some(at) => self.said[at].1.push(key),
+            None => self.said.push((said, vec![key])),
         }
     }
 
@@ -71,20 +92,28 @@ impl Refused {
         self.kept > 0 && self.kept == self.rows && !self.stopped
     }
 
-    /// In words; none: every row could be changed.
+    /// In words, with the keys of the rows; none: every row could be changed.
     pub fn said(self) -> Option<String> {
-        let late = "the database refuses some rows, and finding them takes too long";
-        let Some((key, why)) = self.first else { return self.stopped.then(|| late.to_owned()) };
+        if self.rows == 0 {
+            let late = "the database refuses some rows, and finding them takes too long";
+            return self.stopped.then(|| late.to_owned());
+        }
+        let mut hint = Some(
+            " (it goes once nothing refers to it; `dependants` of the collection would delete what refers to it as \
+             well)",
+        );
+        let mut parts: Vec<String> = Vec::with_capacity(self.said.len() + 1);
+        for (said, keys) in &self.said {
+            let is_foreign = said.to_lowercase().contains("foreign key");
+            let hint = hint.take_if(|_| is_foreign).unwrap_or_default();
+            parts.push(format!("{}: {said}{hint}", keys.join(", ")));
+        }
+        if self.rows > self.named {
+            parts.push(format!("and {} more", self.rows - self.named));
+        }
         let others = if self.stopped { ", and others were not tried" } else { "" };
         let rows = counted(self.rows, "row");
-        let hint = match why.to_lowercase().contains("foreign key") {
-            true => {
-                " (it goes once nothing refers to it; `dependants` of the collection would delete what refers to it \
-                 as well)"
-            }
-            false => "",
-        };
-        Some(format!("{rows} could not be changed{others}; the first is ({key}): {why}{hint}"))
+        Some(format!("{rows} could not be changed{others}: {}", parts.join("; ")))
     }
 }
 
@@ -109,4 +138,50 @@ pub fn kept(collection: &str) -> String {
         "the database did not delete a row of {collection:?}: a trigger, a rule or a policy \
          prevents it"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(rows: &[(i64, &str)]) -> Option<String> {
+        let mut refused = Refused::default();
+        for (key, why) in rows {
+            refused.push(&[Value::Integer(*key)], (*why).to_owned());
+        }
+        refused.said()
+    }
+
+    #[test]
+    fn each_refused_row_is_named_with_the_words_of_the_database() {
+        let check = |rows: &[(i64, &str)], expected: &str| {
+            assert_eq!(said(rows).as_deref(), Some(expected));
+        };
+        assert_eq!(said(&[]), None);
+        check(&[(1, "no")], "1 row could not be changed: (1): no");
+        check(
+            &[(3, "no"), (5, "never"), (7, "no"), (9, "no")],
+            "4 rows could not be changed: (3), (7), (9): no; (5): never",
+        );
+        let kept = "FOREIGN KEY constraint failed";
+        check(
+            &[(1, "no"), (2, kept), (3, "another foreign key")],
+            "3 rows could not be changed: (1): no; (2): FOREIGN KEY constraint failed (it goes once nothing refers to \
+             it; `dependants` of the collection would delete what refers to it as well); (3): another foreign key",
+        );
+    }
+
+    #[test]
+    fn rows_beyond_the_bound_are_counted() {
+        let rows: Vec<(i64, &str)> = (1..=22).map(|key| (key, "no")).collect();
+        let all = said(&rows).expect("refused rows");
+        assert!(all.starts_with("22 rows could not be changed: (1), (2), (3), "), "{all}");
+        assert!(all.ends_with(", (19), (20): no; and 2 more"), "{all}");
+        let at_the_bound = said(&rows[..20]).expect("refused rows");
+        assert!(at_the_bound.ends_with(", (20): no"), "{at_the_bound}");
+        // Long words are told once, and the next ones not at all.
+        let long = ["a", "b"].map(|one| one.repeat(NAMED_BYTES_MAX));
+        let both = said(&[(1, &long[0]), (2, &long[1]), (3, "c")]).expect("refused rows");
+        assert!(both.ends_with("a; and 2 more"), "{both}");
+    }
 }
