@@ -96,6 +96,12 @@ fn rows_that_the_database_refuses_stay_alone() {
             refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
             product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
         }
+        let trigger = "CREATE TRIGGER refuses BEFORE DELETE ON parents
+                       BEGIN SELECT CASE WHEN old.id IN ('p05', 'p40') THEN raise(ABORT, 'never')
+                                         WHEN old.id = 'p13' THEN raise(ABORT, 'not yet') END; END";
+        product.execute_batch(trigger).expect("the product's trigger");
+        refused_rows::refused_rows_are_named_with_the_words_of_the_database(&world).await;
+        product.execute_batch("DROP TRIGGER refuses; DELETE FROM parents").expect("the rows");
         let trigger = "CREATE TRIGGER p13 BEFORE DELETE ON parents WHEN old.id = 'p13'
                        BEGIN SELECT raise(IGNORE); END";
         product.execute_batch(trigger).expect("the product's trigger");

@@ -418,6 +418,19 @@ pub enum OnGuardFailed {
     Retry(u64),
 }
 
+/// The note of a proposal whose ranges hold many rows: how many rows were found in them when the item was planned.
+pub const PLANNED_ROWS: &str = "planned_rows";
+
+/// The note that the host adds to it: how many rows have gone with them, as dependants.
+pub const DEPENDANT_ROWS: &str = "dependant_rows";
+
+/// The number of rows in the last of these notes that has this name.
+pub fn rows_noted(notes: &[Field], name: &str) -> Option<u64> {
+    let note = notes.iter().rfind(|note| note.name == name)?;
+    let Value::Integer(rows) = note.value else { return None };
+    u64::try_from(rows).ok()
+}
+
 /// Guarded changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -432,6 +445,12 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// The notes that are kept of it if it is not applied: what was planned.
+    pub fn planned(&self) -> &[Field] {
+        let note = self.notes.iter().rfind(|note| note.name == PLANNED_ROWS);
+        note.map_or(&[], std::slice::from_ref)
+    }
+
     /// A digest of the guards, the changes and what to do when a guard does not hold, by which the proposals of two
     /// calls are compared. It is without the notes, to which the host adds what the call has cost.
     pub fn digest(&self) -> u128 {

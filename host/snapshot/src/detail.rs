@@ -266,6 +266,9 @@ pub struct ItemRow {
     pub settled: bool,
     /// The number of the product's rows that it changed.
     pub rows: u64,
+    /// How many of the rows that were planned with it stayed as they were; none: its task does not say how many were
+    /// planned.
+    pub stayed: Option<u64>,
     /// The reason, if the item had no effects, or why it left some of its rows as they were.
     pub reason: Option<String>,
     /// The plugin's notes: bytes in hexadecimal, instants as RFC 3339.

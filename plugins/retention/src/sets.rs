@@ -13,6 +13,8 @@ const LISTS_MAX: usize = 8;
 const HELD_MS: u64 = 1_000;
 /// The error of a read beyond what one call may read.
 const LIMIT_EXCEEDED: &str = "limit-exceeded";
+/// The note with the number of rows of an item, from which the host tells how many of them stayed as they were.
+const PLANNED_ROWS: &str = "planned_rows";
 /// Maximum number of pages that are read for one page of candidates.
 const PAGES_MAX: usize = 32;
 
@@ -187,7 +189,7 @@ impl Call {
             return Verdict::dead("its payload is malformed");
         };
         // If not one row is changed, others may hold them all.
-        let mut proposal = Proposal::new().or_retry(HELD_MS);
+        let mut proposal = Proposal::new().or_retry(HELD_MS).note(PLANNED_ROWS, i64::from(rows));
         for conditions in lists {
             let range: RowRange =
                 self.range_of(conditions).part(after.clone(), until.clone(), rows);

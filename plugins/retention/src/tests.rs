@@ -114,6 +114,11 @@ fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
     let ranges = |verdict: &Verdict| -> Vec<besom_sdk::RowRange> {
         let Verdict::Propose(proposal) = verdict else { panic!("{verdict:?}") };
         assert!(proposal.guards.is_empty());
+        let rows = if verdict == &verdicts[0] { 2_i64 } else { 1 };
+        assert_eq!(
+            proposal.notes,
+            [besom_sdk::Field { name: "planned_rows".into(), value: rows.into() }]
+        );
         let range = |change: &Change| match change {
             Change::DeleteRange(range) => range.clone(),
             other => panic!("{other:?}"),

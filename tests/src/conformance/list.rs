@@ -239,6 +239,7 @@ macro_rules! store_conformance {
             dependants {
                 rows_go_with_the_row_that_they_refer_to,
                 each_item_of_a_batch_takes_its_own_dependants,
+                rows_that_stay_are_counted_without_dependants,
                 what_goes_with_a_row_stays_with_it,
             }
             prune {
@@ -266,6 +267,7 @@ macro_rules! store_conformance {
                 rows_of_a_range_are_judged_in_the_commit,
                 columns_of_a_range_are_set,
                 a_range_without_rows_is_skipped,
+                rows_that_stay_are_counted,
                 rows_of_a_range_are_moved,
                 rows_are_moved_only_where_they_can_be,
                 ranges_of_one_batch_take_effect_one_after_the_other,

@@ -12,9 +12,11 @@ use besom_core::ids::{
 };
 use besom_core::item::{Candidate, Identity};
 use besom_core::mode::Mode;
-use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
+use besom_core::proposal::{
+    Change, Condition, Guard, OnGuardFailed, PLANNED_ROWS, Proposal, Settle,
+};
 use besom_core::time::Time;
-use besom_core::value::{Row, Value};
+use besom_core::value::{Field, Row, Value};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
     Audit, Batch, BeforeImage, CommandRow, Committed, Decision, EndOfScan, Entry, Error,
@@ -362,6 +364,15 @@ pub fn apply(guards: Vec<Guard>, changes: Vec<Change>) -> Decision {
         on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: true,
     }
+}
+
+/// Apply, or skip; the task has found so many rows in the ranges.
+pub fn apply_to(planned: i64, changes: Vec<Change>) -> Decision {
+    let mut decision = apply(vec![], changes);
+    if let Decision::Apply { proposal, .. } = &mut decision {
+        proposal.notes = vec![Field::new(PLANNED_ROWS, Value::Integer(planned))];
+    }
+    decision
 }
 
 /// Skip, unsettled.

@@ -9,7 +9,7 @@ use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{
     child, collections, counter, dependent, leaf, parent, text, thing,
 };
-use besom_tests::conformance::world::{apply, candidate, unqueued};
+use besom_tests::conformance::world::{apply, apply_to, candidate, unqueued};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::refused_rows;
 
@@ -36,6 +36,17 @@ fn rows_that_the_database_refuses_stay_alone() {
         product.batch_execute(trigger).await.expect("the product's trigger");
         refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
         let trigger = "DROP TRIGGER p13 ON parents; DELETE FROM parents;
+                       CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS $$
+                         BEGIN
+                           IF old.id IN ('p05', 'p40') THEN RAISE EXCEPTION 'never'; END IF;
+                           IF old.id = 'p13' THEN RAISE EXCEPTION 'not yet'; END IF;
+                           RETURN old;
+                         END $$;
+                       CREATE TRIGGER refuses BEFORE DELETE ON parents FOR EACH ROW
+                         EXECUTE FUNCTION refuses()";
+        product.batch_execute(trigger).await.expect("the product's trigger");
+        refused_rows::refused_rows_are_named_with_the_words_of_the_database(&world).await;
+        let trigger = "DROP TRIGGER refuses ON parents; DELETE FROM parents;
                        CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$
                          BEGIN RETURN NULL; END $$;
                        CREATE TRIGGER p13 BEFORE DELETE ON parents FOR EACH ROW WHEN (old.id = 'p13')
@@ -226,12 +237,13 @@ fn a_row_that_another_transaction_holds_stays() {
         let world = World::new(Box::new(fixture)).await;
         world.write(["a", "b", "c"].map(|id| thing(id, 1)).to_vec()).await;
         product.batch_execute("BEGIN; UPDATE things SET n = 7 WHERE id = 'b'").await.unwrap();
-        let committed = world.settle(candidate("k"), apply(vec![], delete("things"))).await;
+        let committed = world.settle(candidate("k"), apply_to(3, delete("things"))).await;
         assert_eq!(committed.outcomes, [Outcome::Committed]);
         product.batch_execute("COMMIT").await.unwrap();
         let left: Vec<Row> = vec![vec![text("b"), Value::Integer(7)]];
         assert_eq!(world.rows("things", &["id", "n"]).await, left);
-        assert_eq!(world.history().await[0].rows, 2);
+        let row = &world.history().await[0];
+        assert_eq!((row.rows, row.stayed()), (2, Some(1)));
     });
 }
 

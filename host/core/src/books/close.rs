@@ -52,12 +52,12 @@ pub fn close<'a>(
         let mut settling =
             Settling { at, item, source, blocks: blocks(&item.identity.task), closed: &mut closed };
         let outcome = match (&entry.decision, judged) {
-            (Decision::Settle(settle), _) => settling.settle(settle, None),
+            (Decision::Settle(settle), _) => settling.settle(settle, None, &[]),
             (Decision::Apply { on_violation, .. }, Judged::Violated(said)) => {
-                settling.settle(on_violation, Some(&said))
+                settling.settle(on_violation, Some(&said), &[])
             }
-            (Decision::Apply { on_guard_failed, .. }, Judged::GuardFailed) => {
-                settling.settle(on_guard_failed, None)
+            (Decision::Apply { proposal, on_guard_failed, .. }, Judged::GuardFailed) => {
+                settling.settle(on_guard_failed, None, proposal.planned())
             }
             (Decision::Apply { proposal, .. }, Judged::Held) => settling.commit(proposal, true),
             (Decision::Apply { proposal, .. }, Judged::Unchanged) => {
@@ -120,8 +120,8 @@ impl<'a> Settling<'a, '_> {
         Outcome::Committed
     }
 
-    /// The item ends or moves without effects. `said` is appended to the reason.
-    fn settle(&mut self, settle: &'a Settle, said: Option<&str>) -> Outcome {
+    /// The item ends or moves without effects. `said` is appended to the reason, and a skip keeps these notes.
+    fn settle(&mut self, settle: &'a Settle, said: Option<&str>, notes: &'a [Field]) -> Outcome {
         let (at, item, source) = (self.at, self.item, self.source);
         let with = |reason: &'a String| match said {
             Some(said) => Cow::Owned(format!("{reason}: {said}")),
@@ -138,7 +138,7 @@ impl<'a> Settling<'a, '_> {
                     self.write(Write::Block { item, given_up: false });
                 }
                 let outcome = Outcome::Skipped(reason.clone().into_owned());
-                self.history(End::Skipped, *settled, Some(reason), &[]);
+                self.history(End::Skipped, *settled, Some(reason), notes);
                 outcome
             }
             Settle::Retry { run_at, attempts, guard_retries, reason } => {

@@ -46,6 +46,7 @@ pub fn item(row: &HistoryRow) -> ItemRow {
         outcome: row.outcome,
         settled: row.settled,
         rows: row.rows,
+        stayed: row.stayed(),
         reason: row.reason.clone(),
         notes: row.notes.iter().map(|note| (note.name.to_string(), plain(&note.value))).collect(),
         node: row.node.to_string(),

@@ -3,6 +3,7 @@
 use besom_core::books::Counts;
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName, Tenant};
 use besom_core::item::{End, Identity};
+use besom_core::proposal::{DEPENDANT_ROWS, PLANNED_ROWS, rows_noted};
 use besom_core::time::Time;
 use besom_core::value::Field;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub struct HistoryRow {
     pub rows: u64,
     /// The reason, for outcomes without effects; for others, why rows were left as they were.
     pub reason: Option<String>,
-    /// The plugin's notes, for a committed item.
+    /// The plugin's notes, for a committed item; of one whose guard did not hold, how many rows were planned.
     pub notes: Vec<Field>,
     /// The node that committed the outcome; for a discarded item, the leader.
     pub node: Incarnation,
@@ -43,6 +44,25 @@ pub struct HistoryRow {
     pub commit: CommitId,
     /// Size of the before-images held for undo, in bytes.
     pub undo_bytes: u64,
+}
+
+impl HistoryRow {
+    /// The number of rows that were found in the item's ranges when it was planned; none: the task does not say it, or
+    /// the item may still be done.
+    pub fn planned_rows(&self) -> Option<u64> {
+        match self.outcome {
+            End::Committed | End::Skipped => rows_noted(&self.notes, PLANNED_ROWS),
+            End::Dead | End::Discarded | End::Unknown => None,
+        }
+    }
+
+    /// The number of these rows that stayed as they were. A row that came into the ranges since, and was changed with
+    /// them, stands for one that stayed.
+    pub fn stayed(&self) -> Option<u64> {
+        let planned = self.planned_rows()?;
+        let others = rows_noted(&self.notes, DEPENDANT_ROWS).unwrap_or(0);
+        Some(planned.saturating_sub(self.rows.saturating_sub(others)))
+    }
 }
 
 /// Selects history rows. A row must match all fields that are set.

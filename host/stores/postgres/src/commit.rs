@@ -973,7 +973,7 @@ impl<'a> Attempt<'a> {
             let images = work.undo.then(|| restore::images_of(mapping, work.tenant, ended));
             let (images, before) = (images.transpose()?, decided.remove(&work.entry));
             let done = match before.and_then(std::result::Result::ok) {
-                None => Done { images, rows, said, keep: false },
+                None => Done { images, rows, said, ..Done::default() },
                 Some(mut done) => {
                     done.rows += rows;
                     let both = done.said.into_iter().chain(said).collect::<Vec<_>>();
@@ -1034,6 +1034,7 @@ impl<'a> Attempt<'a> {
                         let done = done.remove(&work.entry).and_then(Result::ok);
                         let done = done.unwrap_or_default();
                         all.rows += done.rows;
+                        all.dependants += done.dependants;
                         if let (Some(images), Some(more)) = (&mut all.images, done.images) {
                             images.append(more);
                         }
@@ -1241,7 +1242,7 @@ fn record<'a>(
             let delta = tally.of(&item.identity);
             delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
             delta.rows += done.rows as i64;
-            Changed { undo, rows: done.rows, said: done.said }
+            Changed { undo, rows: done.rows, dependants: done.dependants, said: done.said }
         }
         _ => Changed::default(),
     };

@@ -53,6 +53,8 @@ pub(super) struct Done {
     pub(super) images: Option<Images>,
     /// The number of rows that were changed.
     pub(super) rows: u64,
+    /// Those of them that were deleted as dependants of others.
+    pub(super) dependants: u64,
     /// Why rows of a range were left as they were.
     pub(super) said: Option<String>,
     /// Whether foreign keys keep all of these rows.
@@ -688,6 +690,9 @@ fn read_together(
                 };
                 deleted += 1;
                 results.changed(work, 1);
+                if place > 0 {
+                    results.went_along(work);
+                }
                 if !undo {
                     continue;
                 }
@@ -747,6 +752,12 @@ impl Results<'_> {
     fn changed(&mut self, work: usize, rows: usize) {
         if let Effect::Done(done) = &mut self.effects[work] {
             done.rows += rows as u64;
+        }
+    }
+
+    fn went_along(&mut self, work: usize) {
+        if let Effect::Done(done) = &mut self.effects[work] {
+            done.dependants += 1;
         }
     }
 

@@ -271,10 +271,11 @@ impl<'a> Ledger<'a> {
                 rows.runs.push(item.run.0 as i64);
                 rows.outcomes.push(end as i16);
                 rows.settled.push(settled);
-                let Changed { undo, rows: changed, said } = applied;
+                let notes = applied.noted(notes);
+                let Changed { undo, rows: changed, said, .. } = applied;
                 rows.rows.push(changed as i64);
                 rows.reasons.push(reason.or(said.map(Cow::Owned)).map(stored));
-                rows.notes.push(match notes {
+                rows.notes.push(match &*notes {
                     [] => None,
                     notes => Some(postcard::to_stdvec(notes)?),
                 });

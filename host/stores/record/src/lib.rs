@@ -1,9 +1,11 @@
 //! The recorded forms of rows, batches and reports, which the store adapters share. This crate
 //! depends on no database.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use besom_core::command::counted;
+use besom_core::proposal::{DEPENDANT_ROWS, PLANNED_ROWS, rows_noted};
 use besom_core::value::{Field, Value};
 
 pub mod activity;
@@ -21,8 +23,24 @@ pub struct Changed {
     pub undo: Option<Vec<u8>>,
     /// The number of the product's rows that were changed.
     pub rows: u64,
+    /// Those of them that were deleted as dependants of others.
+    pub dependants: u64,
     /// Why rows of a range were left as they were.
     pub said: Option<String>,
+}
+
+impl Changed {
+    /// The notes of the history row. If they say how many rows were planned, one is added for the rows that were changed
+    /// besides.
+    pub fn noted<'a>(&self, notes: &'a [Field]) -> Cow<'a, [Field]> {
+        if self.dependants == 0 || rows_noted(notes, PLANNED_ROWS).is_none() {
+            return Cow::Borrowed(notes);
+        }
+        let rows = Value::Integer(i64::try_from(self.dependants).unwrap_or(i64::MAX));
+        let mut notes = notes.to_vec();
+        notes.push(Field::new(DEPENDANT_ROWS, rows));
+        Cow::Owned(notes)
+    }
 }
 
 /// The rows of a range that were left as they were, by what the database said of them.

@@ -209,7 +209,7 @@ fn apply_all<'a>(
                 let judged = Judged::of_rows(proposal, effects.rows, said.as_deref(), keep);
                 if judged.is_applied() {
                     let of = &mut applied[i];
-                    (of.rows, of.said) = (effects.rows, said);
+                    (of.rows, of.dependants, of.said) = (effects.rows, effects.dependants, said);
                     let is_kept = matches!(judged, Judged::Kept(_));
                     if let Some(kept) = effects.images.filter(|_| !is_kept) {
                         let packed;

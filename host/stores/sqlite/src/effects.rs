@@ -84,6 +84,8 @@ pub(super) struct Effects<'a> {
     pub(super) dirty: bool,
     /// The number of rows that were changed.
     pub(super) rows: u64,
+    /// Those of them that were deleted as dependants of others.
+    pub(super) dependants: u64,
     /// The rows of ranges that could not be changed.
     pub(super) refused: Refused,
     /// What became of rows that were put back.
@@ -137,6 +139,7 @@ impl<'a> Effects<'a> {
             ahead,
             images,
             rows: 0,
+            dependants: 0,
             refused: Refused::default(),
             restored: None,
             sole_delete: false,
@@ -384,7 +387,9 @@ impl<'a> Effects<'a> {
             let condition =
                 format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
             self.delete_dependants(dependant, &condition, params)?;
+            let before = self.rows;
             self.delete_rows(dependant, &condition, params, &Left::Gone)?;
+            self.dependants += self.rows - before;
         }
         Ok(())
     }

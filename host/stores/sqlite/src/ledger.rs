@@ -126,8 +126,9 @@ impl<'c> Ledger<'c> {
                     acknowledge(tx, task, partition.0, after.0, upto.0)?;
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let Changed { undo, rows, said } =
-                        applied.get_mut(at).map(std::mem::take).unwrap_or_default();
+                    let applied = applied.get_mut(at).map(std::mem::take).unwrap_or_default();
+                    let notes = applied.noted(notes);
+                    let Changed { undo, rows, said, .. } = applied;
                     let undo_bytes = undo.as_ref().map_or(0, Vec::len) as i64;
                     let delta = tally.of(&item.identity);
                     delta.undo_bytes += undo_bytes;
@@ -147,7 +148,7 @@ impl<'c> Ledger<'c> {
                         end as i64,
                         settled,
                         reason,
-                        packed(notes)?,
+                        packed(&notes)?,
                         rows,
                         undo_bytes,
                         undo

@@ -219,7 +219,7 @@ impl Effects<'_> {
             effects.conn.run(sql, [])?;
             Ok(())
         };
-        let (end, rows) = (self.images.as_ref().map(Kept::end), self.rows);
+        let (end, rows) = (self.images.as_ref().map(Kept::end), (self.rows, self.dependants));
         let was_violated = deferred_violation(self.conn);
         savepoint(self, "SAVEPOINT part")?;
         let mut done = self.change(sweep, places);
@@ -232,7 +232,7 @@ impl Effects<'_> {
         }
         if done.is_err() {
             savepoint(self, "ROLLBACK TO part")?;
-            self.rows = rows;
+            (self.rows, self.dependants) = rows;
             if let (Some(kept), Some(end)) = (&mut self.images, end) {
                 kept.rewind(end);
             }

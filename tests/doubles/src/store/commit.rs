@@ -183,6 +183,8 @@ impl State {
                 if judged.is_applied() {
                     let image = |touched: &Touched| touched.image(commit.collections);
                     (did.rows, did.said) = (rows, said);
+                    let dependants = touched.iter().filter(|touched| touched.is_dependant);
+                    did.dependants = dependants.count() as u64;
                     did.images = kept.then(|| touched.iter().map(image).collect());
                     let entry = &commit.batch.entries[at];
                     did.given = kept.then(|| Given::of(entry, commit.batch.as_of)).flatten();

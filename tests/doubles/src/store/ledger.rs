@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use besom_core::books::{Delta, Past, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::{DEPENDANT_ROWS, PLANNED_ROWS, rows_noted};
 use besom_core::time::Time;
-use besom_core::value::Value;
+use besom_core::value::{Field, Value};
 
 use super::outbox::Origin;
 use super::state::{Mark, Numbered, Recorded, State};
@@ -19,6 +20,8 @@ pub(super) struct Changed {
     pub(super) images: Option<Vec<BeforeImage>>,
     /// The number of rows that were changed.
     pub(super) rows: u64,
+    /// Those of them that were deleted as dependants of others.
+    pub(super) dependants: u64,
     /// Why rows stay as they are that were to be put back.
     pub(super) said: Option<String>,
     /// What the item was given, if its before-images are kept.
@@ -73,8 +76,13 @@ impl State {
                     }
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let Changed { images, rows, said, given } =
+                    let Changed { images, rows, dependants, said, given } =
                         applied.get_mut(at).map(std::mem::take).unwrap_or_default();
+                    let mut notes = notes.to_vec();
+                    if dependants > 0 && rows_noted(&notes, PLANNED_ROWS).is_some() {
+                        let rows = Value::Integer(dependants as i64);
+                        notes.push(Field::new(DEPENDANT_ROWS, rows));
+                    }
                     tally.of(&item.identity).rows += rows as i64;
                     let row = HistoryRow {
                         rows,
@@ -85,7 +93,7 @@ impl State {
                         outcome: end,
                         settled,
                         reason: reason.map(Cow::into_owned).or(said),
-                        notes: notes.to_vec(),
+                        notes,
                         node: by.node.clone(),
                         commit: by.commit,
                         undo_bytes: images.iter().flatten().map(image_bytes).sum(),

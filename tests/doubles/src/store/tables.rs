@@ -90,6 +90,8 @@ pub(super) struct Touched {
     before: Option<Arc<Columns>>,
     /// Whether it is the other place of a row that was moved.
     pub(super) is_copy: bool,
+    /// Whether it was deleted as a dependant of another row.
+    pub(super) is_dependant: bool,
     /// How it was left.
     pub(super) left: Left,
 }
@@ -480,7 +482,8 @@ impl Tables {
             let ids = rows.filter(|(other, row)| other.tenant == id.tenant && refers(row));
             let ids: Vec<RowId> = ids.map(|(id, _)| RowId::clone(id)).collect();
             for id in ids {
-                touched.extend(self.remove_all(collections, dependant, id)?);
+                let gone = self.remove_all(collections, dependant, id)?;
+                touched.extend(gone.into_iter().map(|gone| Touched { is_dependant: true, ..gone }));
             }
         }
         touched.extend(self.remove(own, id)?);
@@ -508,7 +511,7 @@ fn touched(
     left: Left,
 ) -> Touched {
     let (table, collection) = (collection.table.clone(), collection.name.clone());
-    Touched { collection, table, id, before, is_copy: false, left }
+    Touched { collection, table, id, before, is_copy: false, is_dependant: false, left }
 }
 
 fn fields_of(row: &Arc<Columns>) -> Vec<Field> {

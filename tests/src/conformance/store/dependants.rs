@@ -8,7 +8,7 @@ use besom_ports::store::{BeforeImage, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{child, dependent, fields, leaf, parent, text};
-use crate::conformance::world::{apply, candidate, tenant};
+use crate::conformance::world::{apply, apply_to, candidate, tenant};
 
 fn n(n: i64) -> Value {
     Value::Integer(n)
@@ -128,6 +128,26 @@ pub async fn rows_go_with_the_row_that_they_refer_to(world: &mut World) {
         drop(view);
         clear(world).await;
     }
+    world.balanced().await;
+}
+
+/// Rows that go with others are no rows of the range: they do not hide those that stay.
+pub async fn rows_that_stay_are_counted_without_dependants(world: &mut World) {
+    world.store().set_collections(dependent());
+    write(world).await;
+    let some = |upper: &str| {
+        vec![Change::DeleteRange(Arc::new(RowRange {
+            collection: "parents".into(),
+            upper: Some(text(upper)),
+            rows: 3,
+            ..RowRange::default()
+        }))]
+    };
+    world.settle(candidate("some"), apply_to(3, some("q"))).await;
+    world.settle(candidate("all"), apply_to(1, some("r"))).await;
+    let rows = world.history().await;
+    let stayed: Vec<_> = rows.iter().map(|row| (row.rows, row.stayed())).collect();
+    assert_eq!(stayed, [(10, Some(1)), (5, Some(0))]);
     world.balanced().await;
 }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Comparison, Condition, Guard, RowRange};
+use besom_core::proposal::{Change, Comparison, Condition, Guard, RowRange, Settle};
 use besom_core::value::{Row, Value};
-use besom_ports::store::{Committed, MessageQuery, Outcome, Range};
+use besom_ports::store::{Committed, Decision, MessageQuery, Outcome, Range};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::conformance::World;
 use crate::conformance::tables::{child, fields, full_thing, parent, text, thing};
-use crate::conformance::world::{apply, candidate, range, tenant};
+use crate::conformance::world::{apply, apply_to, candidate, range, tenant};
 
 fn n(n: i64) -> Value {
     Value::Integer(n)
@@ -293,6 +293,44 @@ pub async fn a_range_without_rows_is_skipped(world: &mut World) {
     assert_eq!(joined(&world.rows("things", &["id"]).await), "aefgi");
     let sent = world.store().messages(&MessageQuery { limit: 10, ..MessageQuery::default() }).await;
     assert_eq!(sent.unwrap().len(), 2);
+}
+
+/// Of the rows that were planned with an item, those that it has not changed are counted: once, however often it is
+/// tried, and also if it has changed none.
+pub async fn rows_that_stay_are_counted(world: &mut World) {
+    write_things(world).await;
+    let read = Range { upper: Some(n(2)), ..range("things", Some("by_n"), &["id"]) };
+    let whole = || vec![delete(part(&read, None, None, 4))];
+    let later =
+        Settle::Retry { run_at: world.now, attempts: 0, guard_retries: 1, reason: "held".into() };
+    let set_n = |id: &str, to: i64| Change::Update {
+        collection: "things".into(),
+        key: vec![text(id)],
+        fields: fields([("n", n(to))]),
+    };
+    // Nothing matches any more, and then two of the four rows do again.
+    world.write(["b", "c", "d", "h"].map(|id| set_n(id, 9)).to_vec()).await;
+    let mut tried = apply_to(4, whole());
+    if let Decision::Apply { on_guard_failed, .. } = &mut tried {
+        *on_guard_failed = later;
+    }
+    let committed = world.settle(candidate("item"), tried).await;
+    assert!(matches!(&committed.outcomes[..], [Outcome::Retried(_)]), "{committed:?}");
+    assert_eq!(world.history().await, []);
+    world.write(["b", "h"].map(|id| set_n(id, 1)).to_vec()).await;
+    let retry = world.retries().await.remove(0);
+    let committed = world.commit(vec![(&retry, apply_to(4, whole()))]).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    let skipped = world.settle(candidate("none"), apply_to(4, whole())).await;
+    assert!(matches!(&skipped.outcomes[..], [Outcome::Skipped(_)]), "{skipped:?}");
+    // A task that does not say what it has found.
+    let one = part(&range("things", None, &[]), None, None, 1);
+    world.settle(candidate("unknown"), apply(vec![], vec![delete(one)])).await;
+    let rows = world.history().await;
+    let stayed: Vec<_> =
+        rows.iter().map(|row| (row.rows, row.planned_rows(), row.stayed())).collect();
+    assert_eq!(stayed, [(2, Some(4), Some(2)), (0, Some(4), Some(4)), (1, None, None)]);
+    world.balanced().await;
 }
 
 /// A range over part of a key of two columns.
