@@ -1126,7 +1126,7 @@ fn rows_are_archived_and_rows_go_with_others() {
         "{runs:#}"
     );
     let why = runs[0]["refusal"].as_str().unwrap_or_default();
-    assert!(why.starts_with("1 row could not be changed; the first is (1): UNIQUE"), "{why}");
+    assert!(why.starts_with("1 row could not be changed: (1): UNIQUE"), "{why}");
 }
 
 /// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.

@@ -38,6 +38,7 @@ pub mod schedule;
 pub mod serve;
 pub mod spelling;
 pub mod status;
+pub mod stayed;
 pub mod stream;
 pub mod submit;
 pub mod task;

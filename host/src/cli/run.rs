@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::{Purpose, unmatched};
 use super::output::{self, Format, Table};
+use super::stayed::{self, Stayed};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
 use besom_config::{Problems, printable};
@@ -84,6 +85,9 @@ pub struct Passed {
     pub refused: u64,
     /// Why, in the latest of these items.
     pub refusal: Option<String>,
+    /// The rows that were planned for the items that ended during the pass, and how many of them stayed as they were,
+    /// by run; empty: the task does not say how many were planned.
+    pub stayed: Vec<Stayed>,
     /// Candidates of the last scan that were not planned, because their version has an open dead
     /// letter, was settled by the task, or was discarded.
     pub blocked: u64,
@@ -163,6 +167,12 @@ impl Passed {
         Some(format!(
             "{task}: {items} left rows that the database refuses to change, the latest: {why}"
         ))
+    }
+
+    /// Says how many rows stayed as they were; none: all that were planned were changed, or it is unknown.
+    fn stayed(&self) -> Option<String> {
+        let words = stayed::in_runs(&self.stayed, self.refused > 0)?;
+        Some(format!("{}: {words}", self.task))
     }
 
     /// Says why candidates were not planned, and what can be done about it; none: all were.
@@ -257,6 +267,9 @@ impl Args {
                 );
             }
             if let Some(words) = task.reviewed() {
+                to_stderr!("{}", printable(&words));
+            }
+            if let Some(words) = task.stayed() {
                 to_stderr!("{}", printable(&words));
             }
             if let Some(words) = task.refused() {
@@ -546,20 +559,19 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
     };
-    let mut refused = BTreeMap::new();
+    let mut rows_left = BTreeMap::new();
     for task in assembly.config.tasks.keys() {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
         let (rows, committed) = (new.rows - old.rows, new.committed - old.committed);
         // Only items that stand for many rows leave some of them; others may have a long history.
-        if (rows > committed || committed <= u64::from(LETTERS))
-            && let Some(found) = left_rows(store, task, since).await?
-        {
-            refused.insert(task.clone(), found);
+        if rows > committed || committed <= u64::from(LETTERS) {
+            rows_left.insert(task.clone(), left_rows(store, task, since).await?);
         }
     }
     let left_out = assembly.ports.recorder.report().left_out;
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
+        let LeftRows { refused, refusal, stayed } = rows_left.remove(task).unwrap_or_default();
         Passed {
             task: task.to_string(),
             planned: new.planned - old.planned,
@@ -568,8 +580,9 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             dead: dead.remove(task.as_str()).unwrap_or(0),
             pending: new.pending,
             rows: new.rows - old.rows,
-            refused: refused.get(task).map_or(0, |(items, _)| *items),
-            refusal: refused.remove(task).map(|(_, why)| why),
+            refused,
+            refusal,
+            stayed: stayed.into_values().collect(),
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
@@ -656,19 +669,27 @@ async fn stays(store: &dyn Store, task: &TaskName) -> Result<bool, Failure> {
     }))
 }
 
-/// Returns the number of items of a task that were committed after `since` and have left rows as they were, with the
-/// latest reason; none if there are none.
-async fn left_rows(
-    store: &dyn Store,
-    task: &TaskName,
-    since: Time,
-) -> Result<Option<(u64, String)>, Failure> {
-    let mut found: Option<(u64, String)> = None;
+/// The rows that the items of a task have left as they were.
+#[derive(Debug, Default)]
+struct LeftRows {
+    /// The number of items of which the database has refused to change rows.
+    refused: u64,
+    /// Why, in the latest of them.
+    refusal: Option<String>,
+    /// All rows that stayed, by run.
+    stayed: BTreeMap<u64, Stayed>,
+}
+
+/// Returns the rows that the items of a task that have ended after `since` have left as they were.
+async fn left_rows(store: &dyn Store, task: &TaskName, since: Time) -> Result<LeftRows, Failure> {
+    let mut found = LeftRows::default();
     let query = HistoryQuery { task: Some(task.clone()), ..HistoryQuery::default() };
     let mut rows = history::Rows::of(store, query);
     while let Some(row) = rows.next().await?.filter(|row| row.at >= since) {
+        stayed::add(std::slice::from_ref(&row), &mut found.stayed);
         if let (End::Committed, Some(why)) = (row.outcome, row.reason) {
-            found.get_or_insert((0, why)).0 += 1;
+            found.refused += 1;
+            found.refusal.get_or_insert(why);
         }
     }
     Ok(found)

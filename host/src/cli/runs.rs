@@ -6,6 +6,7 @@ mod replay;
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::ids::{RunId, TaskName};
+use besom_core::item::End;
 use besom_snapshot::{ItemRow, Run, Stop};
 use clap::Subcommand;
 use serde_json::Value;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
+use super::stayed::Stayed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, task};
 use besom_engine::gather::refused::{standing, standings};
@@ -195,14 +197,18 @@ impl Verb {
             }
             Verb::Show { run: number, limit } => {
                 let run = known(&*store, number).await?;
-                let id = Some(RunId(run.id));
-                let query = HistoryQuery { run: id, limit, ..HistoryQuery::default() };
-                let items: Vec<ItemRow> =
-                    store.history(&query).await?.iter().map(rows::item).collect();
+                let id = RunId(run.id);
+                let query = HistoryQuery { run: Some(id), limit, ..HistoryQuery::default() };
+                let history = store.history(&query).await?;
+                let stayed = Stayed::of_run(&*store, id, (&history, limit)).await?;
+                let items: Vec<ItemRow> = history.iter().map(rows::item).collect();
                 let kept = Kept::of(&*store, &outline, std::slice::from_ref(&run)).await?;
-                let json = serde_json::json!({ "run": kept.json(&run), "items": Printed(&items) });
+                let mut of_run = kept.json(&run);
+                of_run["planned_rows"] = stayed.map(|rows| rows.planned_rows).into();
+                of_run["stayed"] = stayed.map(|rows| rows.stayed).into();
+                let json = serde_json::json!({ "run": of_run, "items": Printed(&items) });
                 output::show_list(global.output, &json, (items.len(), limit), || {
-                    text(&run, &items, &kept)
+                    text(&run, &items, &kept, stayed)
                 })?;
             }
             Verb::Logs { run, follow } => {
@@ -232,7 +238,7 @@ fn nothing(run: &Run) -> &'static str {
     }
 }
 
-fn text(run: &Run, items: &[ItemRow], kept: &Kept) -> String {
+fn text(run: &Run, items: &[ItemRow], kept: &Kept, stayed: Option<Stayed>) -> String {
     let mut facts = Facts::default();
     facts.add("run", run.id).add("task", &run.task).add("slot", Stamp(run.slot));
     facts.add("trigger", run.trigger.as_str());
@@ -248,6 +254,10 @@ fn text(run: &Run, items: &[ItemRow], kept: &Kept) -> String {
     facts.add("ended", output::text(run.ended_at.map(Stamp)));
     facts.add("planned", run.planned).add("deduplicated", run.deduplicated);
     facts.add("blocked", run.blocked).add("in the log", run.open).add("rows scanned", run.scanned);
+    if let Some(stayed) = stayed {
+        let is_refused = |item: &ItemRow| item.outcome == End::Committed && item.reason.is_some();
+        facts.add("rows stayed", stayed.words(items.iter().any(is_refused)));
+    }
     if let Some(error) = &run.error {
         facts.add("error", error);
     }
@@ -259,6 +269,7 @@ fn text(run: &Run, items: &[ItemRow], kept: &Kept) -> String {
             ("AT", &Stamp(item.at)),
             ("OUTCOME", &item.outcome),
             (">ROWS", &item.rows),
+            (">STAYED", &output::text(item.stayed)),
             ("REASON", &item.reason.as_deref().unwrap_or_default()),
             ("NOTES", &noted(&item.notes)),
         ]);

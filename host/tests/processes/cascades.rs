@@ -185,3 +185,88 @@ fn a_table_that_differs_from_its_mapping_keeps_no_other_rows_away() {
     assert_eq!((code, &undone["rows"]), (0, &Value::from(1)), "{undone:#}");
     assert_eq!(ids(&db, "t"), "1 2");
 }
+
+/// Rows that are changed between the plan and the commit stay, and are counted by run and by item.
+#[test]
+fn rows_that_stay_are_counted() {
+    let plain = config("", ", chunk = 10")
+        .replace("collections.rows", "mode = \"approve\"\ncollections.rows");
+    let site = Site::new(&plain);
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER);
+         CREATE INDEX t_at ON t (at, id);
+         WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 25)
+         INSERT INTO t SELECT id, id FROM n;",
+    )
+    .expect("a table");
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    // Four of the first ten rows, and all of the last five.
+    db.execute("UPDATE t SET at = 9000000000 WHERE id IN (2, 3, 5, 7) OR id > 20", [])
+        .expect("set");
+    assert_eq!(site.said(&["review", "approve", "1"]).0, 0);
+    let passed = site.besom(&["run", "--output", "json"]);
+    let said = String::from_utf8_lossy(&passed.stderr);
+    let counted = "rows stayed, changed since, held by others, or outside the range by now: 9 of 25 planned rows in run \
+                   1 (`besom runs show 1`)";
+    assert!(said.contains(counted), "{said}");
+    let passed: Value = serde_json::from_slice(&passed.stdout).expect("JSON");
+    let stayed = serde_json::json!([{ "run": 1, "planned_rows": 25, "stayed": 9 }]);
+    assert_eq!((&passed[0]["stayed"], &passed[0]["rows"]), (&stayed, &16.into()), "{passed:#}");
+    for limit in ["1", "50"] {
+        let (_, shown) = site.json(&["runs", "show", "1", "--limit", limit]);
+        let run = ["planned_rows", "stayed"].map(|key| shown["run"][key].as_u64());
+        assert_eq!(run, [Some(25), Some(9)], "{shown:#}");
+    }
+    let (_, shown) = site.json(&["runs", "show", "1"]);
+    let items = shown["items"].as_array().expect("items").iter();
+    let mut items: Vec<_> = items
+        .map(|item| ["rows", "stayed"].map(|key| item[key].as_u64().expect("a number")))
+        .collect();
+    items.sort_unstable();
+    assert_eq!(items, [[0, 5], [6, 4], [10, 0]], "{shown:#}");
+    let shown = site.besom(&["runs", "show", "1"]).stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    let stayed = "9 of 25: changed since, held by others, or outside the range by now";
+    assert!(shown.contains(stayed) && shown.contains(" STAYED "), "{shown}");
+    site.balanced();
+}
+
+/// Rows that a trigger refuses are named, in the history and in the dead letter, which later passes tell of.
+#[test]
+fn refused_rows_are_named_and_their_dead_letter_is_told() {
+    let site = Site::new(&config("", ""));
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER);
+         CREATE INDEX t_at ON t (at, id);
+         WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 50)
+         INSERT INTO t SELECT id, id FROM n;
+         CREATE TRIGGER refuses BEFORE DELETE ON t BEGIN
+           SELECT CASE WHEN old.id IN (3, 9) THEN raise(ABORT, 'under audit')
+                       WHEN old.id = 7 THEN raise(ABORT, 'paid in parts') END;
+         END;",
+    )
+    .expect("a table");
+    let why = "3 rows could not be changed: (3), (9): under audit; (7): paid in parts";
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!(
+        (code, &passed[0]["rows"], &passed[0]["dead"]),
+        (1, &47.into(), &1.into()),
+        "{passed:#}"
+    );
+    assert_eq!(passed[0]["refusal"], why);
+    assert_eq!(passed[0]["stayed"][0]["stayed"], 3);
+    assert_eq!(ids(&db, "t"), "3 7 9");
+    for args in [&["dead", "ls"][..], &["dead", "show", "1"]] {
+        let out = site.besom(args).stdout;
+        let out = String::from_utf8_lossy(&out);
+        assert!(out.contains(why), "{out}");
+    }
+    // A later pass adds none.
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("1 candidate of old not planned: 1 open dead letter"), "{said}");
+    site.balanced();
+}
