@@ -366,19 +366,17 @@ impl Plan {
     /// Why nobody has to decide; none: somebody has to.
     pub fn why_nothing(&self) -> Option<String> {
         let counted = |items| crate::command::counted(items, "item");
+        let none = self.none();
         self.nothing.then(|| match self.refused() {
             Some((items, reason)) => {
-                format!(
-                    "nothing would be changed; the database refuses {}: {reason}",
-                    counted(items)
-                )
+                format!("{none}; the database refuses {}: {reason}", counted(items))
             }
             None => match self.others.iter().max_by_key(|other| other.count) {
                 Some(most) => {
                     let items = counted(most.count);
-                    format!("nothing would be changed; {items}: {}", most.reason)
+                    format!("{none}; {items}: {}", most.reason)
                 }
-                None => "nothing would be changed".to_owned(),
+                None => none.to_owned(),
             },
         })
     }
@@ -402,13 +400,21 @@ impl Plan {
     /// What would be changed, in a few words: `1,200 rows of sessions deleted`. Of a plan of which only a part was
     /// examined, what all of its items ask for; if not all were asked, what there is at least.
     pub fn words(&self) -> String {
-        let words = in_words(&self.rows, &self.messages);
-        if self.partial.is_none() {
-            return words.unwrap_or_else(|| NOTHING.to_owned());
+        let mut words = in_words(&self.rows, &self.messages);
+        if self.partial.is_some() {
+            words = match self.whole.as_ref().filter(|whole| whole.partial.is_none()) {
+                Some(whole) => whole.words(&self.rows),
+                None => words.map(|words| format!("at least {words}")),
+            };
         }
-        match self.whole.as_ref().filter(|whole| whole.partial.is_none()) {
-            Some(whole) => whole.words(&self.rows).unwrap_or_else(|| NOTHING.to_owned()),
-            None => words.map_or_else(|| NOTHING.to_owned(), |words| format!("at least {words}")),
+        words.unwrap_or_else(|| self.none().to_owned())
+    }
+
+    /// What is said of a plan in which no change was found. One that is incomplete may have missed some.
+    fn none(&self) -> &'static str {
+        match self.partial {
+            None => "nothing would be changed",
+            Some(_) => "no change was found, but the plan is incomplete",
         }
     }
 
@@ -418,8 +424,6 @@ impl Plan {
         in_words(&self.rows, &self.messages)
     }
 }
-
-const NOTHING: &str = "nothing would be changed";
 
 impl Whole {
     /// Adds what an item asks for. Ranges with the same bounds have the same rows, whatever their conditions are.
@@ -549,6 +553,21 @@ mod tests {
         let words = "5 rows of b deleted, 1 row of a inserted, 1 message to gone sent";
         assert_eq!((plan.words().as_str(), plan.changed()), (words, 6));
         assert_eq!(Plan::default().words(), "nothing would be changed");
+    }
+
+    #[test]
+    fn an_incomplete_plan_never_says_that_nothing_would_be_changed() {
+        let partial = || Some("the examination failed".to_owned());
+        let words = "no change was found, but the plan is incomplete";
+        for whole in
+            [None, Some(Whole::default()), Some(Whole { partial: partial(), ..Whole::default() })]
+        {
+            let plan = Plan { partial: partial(), nothing: true, whole, ..Plan::default() };
+            assert_eq!(
+                (plan.words().as_str(), plan.why_nothing().as_deref()),
+                (words, Some(words))
+            );
+        }
     }
 
     fn places(given: impl Iterator<Item = u64>) -> Vec<u64> {

@@ -279,7 +279,7 @@ mod tests {
         let all = default_collections();
         let names = || TABLE.iter().map(|entry| entry.name);
         assert_eq!(collections_for(&names().collect::<Vec<_>>()), all);
-        for entry in &TABLE {
+        for entry in TABLE {
             let without =
                 collections_for(&names().filter(|n| *n != entry.name).collect::<Vec<_>>());
             let mut expected = all.clone();

@@ -126,6 +126,11 @@ impl Passed {
     fn reviewed(&self) -> Option<String> {
         let Reviewed { run, state, summary, nothing, brake } = self.review.as_ref()?;
         let task = &self.task;
+        // Whatever has failed would fail again.
+        let live = match self.error {
+            None => format!("; mode = \"live\" in [tasks.{task}] executes it"),
+            Some(_) => String::new(),
+        };
         let brake = brake.as_ref().map(|brake| format!("; {brake}")).unwrap_or_default();
         Some(match *state {
             "waiting" => format!(
@@ -142,8 +147,7 @@ impl Passed {
                 format!("{task}: a preview: {summary} (`besom review show {run}`{fix})")
             }
             _ => format!(
-                "{task}: a preview, nothing was committed: {summary}{brake} (`besom review show {run}`; \
-                 mode = \"live\" in [tasks.{task}] executes it)"
+                "{task}: a preview, nothing was committed: {summary}{brake} (`besom review show {run}`{live})"
             ),
         })
     }

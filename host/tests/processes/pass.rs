@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::load::{add_share, append, now_us};
 use crate::reload::SWEEP;
-use crate::site::{Site, hostile, row_of};
+use crate::site::{Site, hostile, row_of, wait_for};
 
 const CONFIG: &str = r#"
 [tasks.compaction]
@@ -268,6 +268,84 @@ fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
     let (code, passed) = site.json(&["run"]);
     assert_eq!((code, &of(&passed, "sweep")["error"]), (0, &Value::Null), "{passed:#}");
     assert_eq!(left(), 0);
+}
+
+/// The examination of a preview is its scan: what it has not read is not "nothing".
+#[test]
+fn a_preview_whose_scan_has_failed_says_so_and_ends_with_1() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "sweep.wasm");
+    let config = format!(
+        "{}\n[tasks.sweep.limits]\nread_bytes = \"64KiB\"\n",
+        SWEEP.replace("[tasks.sweep]", "[tasks.sweep]\nmode = \"preview\"")
+    );
+    assert!(config.contains("preview"), "{config}");
+    site.configure(&config);
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+         CREATE INDEX sessions_by_expiry ON sessions (expires_at);
+         INSERT INTO sessions VALUES (hex(zeroblob(50000)), 5000);",
+    )
+    .expect("a row that is larger than a read may be");
+    let says_so = |words: &str| {
+        assert!(words.contains("read_bytes"), "{words}");
+        assert!(!words.to_lowercase().contains("nothing would be changed"), "{words}");
+    };
+    let (code, passed) = site.json(&["run"]);
+    let passed = of(&passed, "sweep");
+    assert_eq!(code, 1, "{passed:#}");
+    says_so(passed["error"].as_str().expect("why"));
+    let summary = "no change was found, but the plan is incomplete";
+    assert_eq!(passed["review"]["summary"], summary, "{passed:#}");
+    let out = site.besom(&["run"]);
+    let said = [out.stdout, out.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    says_so(&said);
+    assert!(said.contains("sweep: the scan failed: "), "{said}");
+    assert!(said.contains("failed") && !said.contains("done"), "{said}");
+    assert!(!said.contains("executes it"), "{said}");
+
+    // Whoever looks later is told as well.
+    let (_, runs) = site.json(&["runs", "ls"]);
+    assert_eq!(runs[0]["state"], "failed", "{runs:#}");
+    says_so(runs[0]["error"].as_str().expect("why"));
+    says_so(site.task("sweep")["last_result"].as_str().expect("the error"));
+    for verb in [["runs", "ls"].as_slice(), &["status"], &["review", "show", "sweep"]] {
+        says_so(&String::from_utf8(site.besom(verb).stdout).expect("a text"));
+    }
+    let (_, shown) = site.json(&["review", "show", "sweep"]);
+    let partial = shown["plan"]["partial"].as_str().expect("why");
+    assert!(partial.starts_with("the examination failed: "), "{shown:#}");
+
+    // What is found before it is shown, as far as it is known.
+    let add = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
+               INSERT INTO sessions SELECT 's' || i, i FROM n";
+    db.execute(add, []).expect("sessions that are over");
+    let (code, passed) = site.json(&["run"]);
+    let summary = of(&passed, "sweep")["review"]["summary"].as_str().expect("a summary");
+    assert_eq!((code, summary.starts_with("at least ")), (1, true), "{passed:#}");
+
+    // The same by the schedule of a host, until its cause is gone.
+    let newest = || site.json(&["runs", "ls", "--limit", "1"]).1[0].clone();
+    let last = newest()["run"].as_u64();
+    let begun = |state: &str| {
+        let run = newest();
+        (run["run"].as_u64() > last && run["state"] == state).then_some(run)
+    };
+    let mut host = site.serve();
+    host.leads();
+    let failed = wait_for("a preview of the host", || begun("failed"));
+    says_so(failed["error"].as_str().expect("why"));
+    says_so(site.task("sweep")["last_result"].as_str().expect("the error"));
+    db.execute_batch("DELETE FROM sessions WHERE expires_at = 5000").expect("removed");
+    let ended = wait_for("a preview without the row", || begun("ok"));
+    assert_eq!(ended["error"], Value::Null, "{ended:#}");
+    host.stop();
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!((code, &of(&passed, "sweep")["error"]), (0, &Value::Null), "{passed:#}");
+    site.balanced();
 }
 
 /// A pass leads: it applies what was asked for while nobody led, before it plans anything.

@@ -764,9 +764,9 @@ impl Ports {
             }
             Plan::Examine { fence, run, definition, held, planned, error } => {
                 let asked = Examined { run, definition: &definition, held, planned, error };
-                let plan = self.examine(&fence, asked, stop).await;
-                let result = match plan {
-                    Ok(plan) => self.open_review(&fence, run, &definition, held, plan).await,
+                let examined = self.examine(&fence, asked, stop).await;
+                let result = match examined {
+                    Ok(found) => self.open_review(&fence, run, &definition, held, found).await,
                     Err(error) => Err(error),
                 };
                 self.note_scan(&definition.name, run, &result);

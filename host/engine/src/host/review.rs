@@ -141,13 +141,14 @@ impl Ports {
         Ok((items.collect(), count))
     }
 
-    /// Examines what a run would change.
+    /// Examines what a run would change. Returns with the plan why it could not be examined to its end; none: it was,
+    /// within the bounds.
     pub(super) async fn examine(
         &self,
         fence: &FencingToken,
         of: Examined<'_>,
         stop: &StopFlag,
-    ) -> Result<Plan, ScanError> {
+    ) -> Result<(Plan, Option<String>), ScanError> {
         let now = self.store.now().await.map_err(of_store)?;
         let log = self.log_of(of.run);
         let call = Call { log, ..call_of(of.definition, now, of.run.0, stop) };
@@ -197,12 +198,13 @@ impl Ports {
                 plan.others.push(Others { verdict, reason, count: left_out.rows });
             }
         }
-        match done {
-            Ok(()) => {}
-            Err(ScanError::Failed(words)) => {
-                plan.partial = Some(format!("the examination failed: {words}"));
-            }
+        let failed = match done {
+            Ok(()) => None,
+            Err(ScanError::Failed(words)) => Some(words),
             Err(error) => return Err(error),
+        };
+        if let Some(words) = &failed {
+            plan.partial = Some(format!("the examination failed: {words}"));
         }
         plan.nothing = of.held && plan.partial.is_none() && plan.changing == 0;
         if of.held {
@@ -217,17 +219,18 @@ impl Ports {
         let brake = would_trip(&*self.store, of.run, of.definition, &plan).await;
         plan.brake = brake.map_err(of_store)?;
         plan.others.sort_by_key(|other| std::cmp::Reverse(other.count));
-        Ok(plan)
+        Ok((plan, failed))
     }
 
-    /// Opens the review of a run. Returns how it waits; none: it is only shown.
+    /// Opens the review of a run. Returns how it waits; none: it is only shown. The examination of a preview is its
+    /// scan: one that has `failed` is shown as far as it came, and ends its run as the scan of a live run does.
     pub(super) async fn open_review(
         &self,
         fence: &FencingToken,
         run: RunId,
         definition: &TaskDefinition,
         held: bool,
-        plan: Plan,
+        (plan, failed): (Plan, Option<String>),
     ) -> Result<Option<Opened>, ScanError> {
         let within = held.then_some(definition.approve_within);
         tracing::info!(
@@ -245,6 +248,9 @@ impl Ports {
         let review = NewReview { run, within, plan };
         self.store.open_review(fence, &review).await.map_err(of_store)?;
         let opened = self.store.review_of(run).await.map_err(of_store)?;
+        if let Some(words) = failed.filter(|_| !held) {
+            return Err(ScanError::Failed(words));
+        }
         Ok(opened.as_ref().filter(|_| held).and_then(opened_as))
     }
 }

@@ -100,7 +100,8 @@ pub enum Event {
     Commands(store::Result<Vec<CommandRow>>),
     /// The result of applying a command.
     Applied(Box<Applying>, store::Result<Applied>),
-    /// What a run would change was examined, and its review opened; none: it does not wait.
+    /// What a run would change was examined, and its review opened; none: it does not wait. A preview whose scan has
+    /// [failed](ScanError::Failed) ends with that error.
     Examined(RunId, Result<Option<Opened>, ScanError>),
     /// The request to discard what a run has planned was recorded.
     Lapsed(RunId, store::Result<()>),

@@ -130,6 +130,12 @@ impl Planner {
                 active.review = Reviewing::Done;
                 self.go_on(id, vec![end], out);
             }
+            Err(ScanError::Failed(words)) if !active.run.held => {
+                active.failures = 0;
+                active.review = Reviewing::Done;
+                let end = failed(end, words);
+                self.go_on(id, vec![end], out);
+            }
             Err(ScanError::Fenced) => notices.push(Notice::Fenced),
             Err(_) => {
                 let wait = HOLDS.pause(active.failures, 0);
@@ -233,6 +239,16 @@ impl Planner {
         {
             self.go_on(id, vec![end], out);
         }
+    }
+}
+
+/// The end of a scan that has failed. What had ended it before counts.
+fn failed(end: fair::Command, words: String) -> fair::Command {
+    match end {
+        fair::Command::End { cursor, error, cut } => {
+            fair::Command::End { cursor, error: error.or(Some(words)), cut }
+        }
+        fair::Command::Tenants { .. } | fair::Command::Scan { .. } => end,
     }
 }
 

@@ -70,6 +70,30 @@ fn a_preview_is_examined_and_ends_without_a_scan() {
     assert!(ends(&out), "{out:?}");
 }
 
+/// The examination of a preview is its scan.
+#[test]
+fn a_preview_whose_scan_fails_ends_with_the_error() {
+    let (mut planner, _) = begun(Mode::Preview);
+    let broken = Err(ScanError::Failed("a row is too large".into()));
+    let out = step(&mut planner, at(12), Event::Examined(RunId(7), broken));
+    let error = out.iter().find_map(|command| match command {
+        Command::EndScan { end, .. } => end.error.as_deref(),
+        _ => None,
+    });
+    assert_eq!(error, Some("a row is too large"), "{out:?}");
+    assert_eq!(examines(&plan(&mut planner, at(20))), None);
+}
+
+/// What a held run has planned waits all the same.
+#[test]
+fn a_held_run_that_cannot_be_examined_is_examined_again() {
+    let (mut planner, _) = begun(Mode::Approve);
+    planned(&mut planner, 3);
+    let broken = Err(ScanError::Failed("the review is too large".into()));
+    assert_eq!(step(&mut planner, at(13), Event::Examined(RunId(7), broken)), []);
+    assert_eq!(examines(&plan(&mut planner, at(20))), Some((true, 3)));
+}
+
 #[test]
 fn an_examination_that_is_interrupted_is_repeated() {
     let (mut planner, _) = begun(Mode::Preview);

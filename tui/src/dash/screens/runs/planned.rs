@@ -39,7 +39,7 @@ pub fn plan_lines(review: &Review, rule: Option<&str>) -> Vec<PlanLine> {
         let what = format!("messages to {}", of.topic);
         lines.push(figure(Emphasis::Text, "send", of.count, &what));
     }
-    if plan.rows.is_empty() && plan.messages.is_empty() {
+    if plan.partial.is_none() && plan.rows.is_empty() && plan.messages.is_empty() {
         lines.push(line(Emphasis::Text, "Nothing would be changed.".to_owned()));
     }
     lines.push(line(Emphasis::Dim, examined(plan)));
@@ -177,7 +177,18 @@ mod tests {
                 "  and 2 rows more",
             ]
         );
-        let plan = Plan { bytes: 0, ..review.plan };
+        let plan = Plan { bytes: 0, ..review.plan.clone() };
         assert!(examined(&plan).ends_with("(keep_removed = \"0s\"): it cannot be undone"));
+        let partial = Some("the examination failed: away".to_owned());
+        let unknown = Review { plan: Plan { partial, ..Plan::default() }, ..review };
+        let words = plan_lines(&unknown, None).into_iter().map(|line| line.words);
+        assert_eq!(
+            words.skip(1).collect::<Vec<_>>(),
+            [
+                "no change was found, but the plan is incomplete",
+                "0 examined of 0",
+                "the examination failed: away",
+            ]
+        );
     }
 }
