@@ -1,6 +1,7 @@
 //! `besom config map` describes tables as the usual frameworks create them, on both databases.
 
 use std::path::Path;
+use std::process::{Command, Output};
 
 use besom_config::{Overrides, RawConfig, map};
 use besom_core::collection::{Collection, Collections};
@@ -9,6 +10,7 @@ use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::postgres::Server;
 use rusqlite::Connection;
+use serde_json::Value;
 
 fn table(described: Described) -> Shape {
     match described {
@@ -156,6 +158,100 @@ fn session_tables_of_frameworks_are_mapped_on_postgresql() {
     begins(&text, &["[collections.sessions]", "table = \"app.sessions\"", "key = [\"id\"]"]);
     let line = "last_activity = { type = \"timestamp\", encoding = \"seconds\" }";
     assert!(text.contains(&format!("\n{line}  # integer; instants")), "{text}");
+}
+
+/// The tables of Django, Rails and Laravel in one database, as their migrations create them on PostgreSQL; Laravel's has
+/// the prefix that its configuration may give to tables. 1,500 of the sessions of each have expired, many at the same
+/// moment, and ten have not.
+const FRAMEWORKS: &str = r#"
+CREATE TABLE "django_session" ("session_key" varchar(40) NOT NULL PRIMARY KEY, "session_data" text NOT NULL,
+  "expire_date" timestamp with time zone NOT NULL);
+CREATE INDEX "django_session_session_key_c0390e0f_like" ON "django_session" ("session_key" varchar_pattern_ops);
+CREATE INDEX "django_session_expire_date_a5c62663" ON "django_session" ("expire_date");
+
+CREATE TABLE "sessions" ("id" bigserial primary key, "session_id" character varying NOT NULL, "data" text,
+  "created_at" timestamp(6) NOT NULL, "updated_at" timestamp(6) NOT NULL);
+CREATE UNIQUE INDEX "index_sessions_on_session_id" ON "sessions" ("session_id");
+CREATE INDEX "index_sessions_on_updated_at" ON "sessions" ("updated_at");
+
+create table "laravel_sessions" ("id" varchar(255) not null, "user_id" bigint null, "ip_address" varchar(45) null,
+  "user_agent" text null, "payload" text not null, "last_activity" integer not null);
+alter table "laravel_sessions" add primary key ("id");
+create index "laravel_sessions_user_id_index" on "laravel_sessions" ("user_id");
+create index "laravel_sessions_last_activity_index" on "laravel_sessions" ("last_activity");
+
+INSERT INTO django_session SELECT 'k' || i, 'x',
+  CASE WHEN i <= 1500 THEN timestamptz '2026-01-01 08:00Z' + i % 2 * interval '1 day' ELSE '2999-01-01 00:00Z' END
+  FROM generate_series(1, 1510) i;
+INSERT INTO sessions (session_id, data, created_at, updated_at) SELECT 'k' || i, 'x', '2026-01-01',
+  CASE WHEN i <= 1500 THEN timestamp '2026-01-01' ELSE '2999-01-01' END FROM generate_series(1, 1510) i;
+INSERT INTO laravel_sessions SELECT 'k' || i, NULL, '::1', 'x', 'x',
+  CASE WHEN i <= 1500 THEN 1764000000 ELSE extract(epoch FROM now())::integer END FROM generate_series(1, 1510) i;
+"#;
+
+/// Each table is mapped by one command and swept by six lines. `host/tests/cli.rs` has the same on SQLite.
+#[test]
+fn session_tables_of_frameworks_are_swept_on_postgresql() {
+    let database = Server::shared().empty();
+    database.sql(FRAMEWORKS);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("besom.toml");
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache");
+    let (url, cache) = (database.url(), cache.display().to_string());
+    let head = format!("[store]\nurl = {url:?}  # the product's\n[runtime]\ncache = {cache:?}\n");
+    std::fs::write(&file, &head).expect("written");
+    let besom = |args: &[&str]| -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_besom-under-test"));
+        command.args(args).current_dir(directory.path()).env_remove("BESOM_CONFIG");
+        command.env_remove("BESOM_HOST_DEFAULT_MODE").output().expect("the binary runs")
+    };
+    let fine = |args: &[&str]| -> Vec<u8> {
+        let out = besom(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        out.stdout
+    };
+    for (table, name) in
+        [("django_session", "django"), ("sessions", "rails"), ("laravel_sessions", "laravel")]
+    {
+        fine(&["config", "map", table, "--name", name, "--write"]);
+    }
+    let mut text = std::fs::read_to_string(&file).expect("read");
+    assert!(text.starts_with(&head), "{text}");
+    for line in [
+        "expire_date = \"timestamp\"  # timestamp with time zone",
+        "updated_at = \"timestamp\"  # timestamp without time zone; read as UTC",
+        "expire_date = [\"expire_date\"]",
+        "updated_at = [\"updated_at\"]",
+        "last_activity = [\"last_activity\"]",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+    }
+    for (name, by, age) in [
+        ("django", "expire_date", "0s"),
+        ("rails", "updated_at", "30d"),
+        ("laravel", "last_activity", "2h"),
+    ] {
+        let task = format!(
+            "[tasks.{name}]\nplugin = \"retention\"\nmode = \"live\"\nschedule = \"@hourly\"\n\
+             collections.rows = \"{name}\"\nsettings = {{ by = \"{by}\", older_than = \"{age}\" }}\n"
+        );
+        assert_eq!(task.lines().count(), 6);
+        text.push_str(&format!("\n{task}"));
+    }
+    std::fs::write(&file, &text).expect("written");
+    fine(&["check", "--store"]);
+    let passed: Value = serde_json::from_slice(&fine(&["run", "--output", "json"])).expect("JSON");
+    for task in passed.as_array().expect("tasks") {
+        assert_eq!((&task["rows"], &task["dead"]), (&1_500.into(), &0.into()), "{passed:#}");
+    }
+    block_on(async {
+        let product = database.connect().await;
+        for table in ["django_session", "sessions", "laravel_sessions"] {
+            let left = product.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await;
+            assert_eq!(left.expect("counted").get::<_, i64>(0), 10, "{table}");
+        }
+    });
+    fine(&["audit"]);
 }
 
 /// Types without a kind, tenants, foreign keys, expressions and partial indexes.
