@@ -33,6 +33,8 @@ mod refusals;
 mod shapes;
 #[path = "postgres_server/strain.rs"]
 mod strain;
+#[path = "postgres_server/ties.rs"]
+mod ties;
 #[path = "postgres_server/types.rs"]
 mod types;
 #[path = "postgres_server/undone.rs"]
