@@ -99,6 +99,8 @@ impl Fixture for Memory {
             Corruption::LoseTimer(id) => memory::Corruption::LoseTimer(id),
             Corruption::MiscountPlanned(task) => memory::Corruption::MiscountPlanned(task),
             Corruption::MiscountRun(run) => memory::Corruption::MiscountRun(run),
+            Corruption::MiscountRows(task) => memory::Corruption::MiscountRows(task),
+            Corruption::MiscountRowsOfItem(id) => memory::Corruption::MiscountRowsOfItem(id),
         });
     }
 }

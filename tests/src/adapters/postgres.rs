@@ -242,6 +242,15 @@ impl Fixture for Postgres {
                 let sql = "INSERT INTO besom.run_share VALUES ($1, -1, 0, -1)";
                 client.execute(sql, &[&(run.0 as i64)]).await
             }
+            Corruption::MiscountRows(task) => {
+                let sql = "INSERT INTO besom.tally
+                     SELECT id, 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 FROM besom.task WHERE name = $1";
+                client.execute(sql, &[&task.as_str()]).await
+            }
+            Corruption::MiscountRowsOfItem(id) => {
+                let sql = "UPDATE besom.history SET rows = rows + 1 WHERE id = $1";
+                client.execute(sql, &[&(*id as i64)]).await
+            }
         };
         assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
     }

@@ -181,6 +181,14 @@ impl Fixture for Sqlite {
             Corruption::MiscountRun(run) => {
                 conn.execute("UPDATE besom_run SET items = items + 1 WHERE id = ?1", [run.0])
             }
+            Corruption::MiscountRows(task) => conn.execute(
+                "UPDATE besom_counter SET rows = rows + 1
+                 WHERE task = (SELECT id FROM besom_task WHERE name = ?1)",
+                [task.as_str()],
+            ),
+            Corruption::MiscountRowsOfItem(id) => {
+                conn.execute("UPDATE besom_history SET rows = rows + 1 WHERE id = ?1", [id])
+            }
         };
         assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
     }

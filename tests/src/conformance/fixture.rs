@@ -40,6 +40,10 @@ pub enum Corruption {
     MiscountPlanned(TaskName),
     /// A run has one item too many.
     MiscountRun(RunId),
+    /// A counter of a task has one changed row of the product too many.
+    MiscountRows(TaskName),
+    /// A history row has one changed row of the product too many.
+    MiscountRowsOfItem(u64),
 }
 
 /// A store under test with its clock, its tables and its faults.

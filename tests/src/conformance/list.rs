@@ -19,6 +19,7 @@ macro_rules! store_conformance {
                 an_audit_finds_a_gap_in_a_stream,
                 an_audit_finds_a_lost_timer,
                 an_audit_finds_a_wrong_counter,
+                an_audit_finds_a_wrong_number_of_changed_rows,
                 an_audit_finds_a_run_that_counts_other_items,
             }
             books {

@@ -205,6 +205,10 @@ pub enum Corruption {
     MiscountPlanned(TaskName),
     /// A run counts one more item in the log, which is all that this store counts of it.
     MiscountRun(RunId),
+    /// A task's counter shows one more changed row of the product (of its first tenant).
+    MiscountRows(TaskName),
+    /// A history row shows one more changed row of the product.
+    MiscountRowsOfItem(u64),
 }
 
 impl MemoryStore {
@@ -239,6 +243,17 @@ impl MemoryStore {
             Corruption::MiscountRun(run) => {
                 if let Some(run) = state.runs.get_mut(run) {
                     run.open += 1;
+                }
+            }
+            Corruption::MiscountRows(task) => {
+                let mut counts = state.counts.iter_mut();
+                if let Some((_, counts)) = counts.find(|((owner, _), _)| owner == task) {
+                    counts.rows += 1;
+                }
+            }
+            Corruption::MiscountRowsOfItem(id) => {
+                if let Some(recorded) = state.history.get_mut(id) {
+                    recorded.row.rows += 1;
                 }
             }
         }

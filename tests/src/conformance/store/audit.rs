@@ -92,3 +92,20 @@ pub async fn an_audit_finds_a_wrong_counter(world: &mut World) {
     busy_books(world).await;
     unbalanced(world, Corruption::MiscountPlanned(task("task"))).await;
 }
+
+/// The rows that were changed are counted per item and per task, and one wrong number is a violation.
+pub async fn an_audit_finds_a_wrong_number_of_changed_rows(world: &mut World) {
+    busy_books(world).await;
+    let audit = world.balanced().await;
+    let rows = |of: &str| -> u64 {
+        let of = audit.rows.iter().filter(|row| row.task.as_str() == of);
+        of.map(|row| row.counted.rows).sum()
+    };
+    assert_eq!((rows("task"), rows("other")), (1, 0));
+    unbalanced(world, Corruption::MiscountRows(task("task"))).await;
+    let id = world.history().await.iter().find(|row| row.rows == 1).map(|row| row.id).unwrap();
+    // As many in both: the books agree again.
+    world.fixture.corrupt(&Corruption::MiscountRowsOfItem(id)).await;
+    world.balanced().await;
+    unbalanced(world, Corruption::MiscountRowsOfItem(id)).await;
+}
