@@ -262,6 +262,56 @@ mod tests {
         }
     }
 
+    /// The components that were built for each version of the contract when it was frozen: the minor version, and the
+    /// SHA-256 of `frozen/task-1.MINOR.wasm`. CONTRIBUTING.md says how the next one is made.
+    const FROZEN: [(u64, &str); 1] =
+        [(0, "844310482d27c37270f9a1f7551081ca75b1c559e0a3ffe86964eab4fee0a1d3")];
+
+    /// What is linked and called in the tests is what plugins of users are: built once, for the contract of that time.
+    #[test]
+    fn each_version_of_the_contract_has_the_component_of_its_time() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("frozen");
+        let versions: Vec<u64> = FROZEN.iter().map(|(minor, _)| *minor).collect();
+        let all: Vec<u64> = (0..=CONTRACT.minor).collect();
+        assert_eq!(
+            versions,
+            all,
+            "the contract is {CONTRACT}: build a component for each of its versions, and keep it in {} with its \
+             SHA-256 here (CONTRIBUTING.md, \"The contract\")",
+            directory.display()
+        );
+        let mut files: Vec<String> = std::fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort_unstable();
+        let mut named: Vec<String> =
+            versions.iter().map(|minor| format!("task-1.{minor}.wasm")).collect();
+        named.sort_unstable();
+        assert_eq!(files, named);
+        let engine = Engine::new(&code::config(false)).unwrap();
+        for (minor, digest) in FROZEN {
+            let bytes = std::fs::read(directory.join(format!("task-1.{minor}.wasm"))).unwrap();
+            assert_eq!(
+                crate::digest(&bytes),
+                digest,
+                "frozen/task-1.{minor}.wasm may never change: it stands for the plugins that users have built for \
+                 besom:task 1.{minor} and do not build again. If this host no longer runs it, the contract is broken: \
+                 mend the contract, and restore the file from the history (`git log --follow`)"
+            );
+            let component = Component::new(&engine, &bytes).unwrap();
+            let ty = component.component_type();
+            let names = ty
+                .imports(&engine)
+                .map(|(name, _)| name)
+                .chain(ty.exports(&engine).map(|(name, _)| name));
+            let built_for = names.filter_map(version).max();
+            assert_eq!(built_for, Some(Version { major: CONTRACT.major, minor }));
+            let linker = crate::engine::linker(&engine).unwrap();
+            TaskPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
+        }
+    }
+
     /// The contract 1.0 is frozen. The component was built for it when it was, and imports each of its functions,
     /// so that a change to one of them, or to a type that it names, is an error here. Extend the contract by
     /// further functions instead, and keep a component of each version.

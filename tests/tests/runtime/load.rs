@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::ids::Tenant;
 use besom_ports::guests::{Error, Guests as _};
 use besom_runtime::built_in;
 use besom_runtime::{LoadError, Loaded, Metering, Runtime, Settings, Signing};
@@ -92,6 +93,13 @@ async fn a_plugin_built_when_the_contract_was_frozen_goes_on_working() {
     let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(keys)).await.unwrap();
     assert_eq!(acted.verdicts[0], behaved());
     assert!(acted.verdicts.iter().all(Result::is_ok), "{:?}", acted.verdicts);
+    let tenants = runtime.tenants(&call, things(), Arc::new(Nobody), None, 10).await.unwrap();
+    assert_eq!(tenants, [Tenant::from("a"), Tenant::from("b")]);
+    let tenant = Some(&tenants[1]);
+    let page = runtime.scan(&call, things(), Arc::new(Nobody), tenant, None, 2).await.unwrap();
+    let keys: Vec<&str> = page.candidates.iter().map(|c| c.key.as_str()).collect();
+    assert_eq!((keys, page.next, page.scanned), (vec!["k0", "k1"], None, 7));
+    assert!(page.candidates.iter().all(|c| c.tenant.as_ref() == tenant));
 }
 
 #[tokio::test]
