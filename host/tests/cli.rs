@@ -1028,6 +1028,21 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     let marks = said[at..].lines().nth(1).unwrap_or_default();
     assert_eq!(marks.find('^'), Some(column), "{said}");
 
+    // A column by which no index reads is answered with the index.
+    let unread = text.replacen("by = \"updated_at\"", "by = \"created_at\"", 1);
+    std::fs::write(&file, &unread).expect("written");
+    let (code, said) = site.fails(&["check"]);
+    assert_eq!(code, 78, "{said}");
+    let index = "CREATE INDEX \"sessions_by_created_at\" ON \"sessions\" (\"created_at\", \"id\")";
+    assert!(said.contains("no mapped index begins with `created_at`"), "{said}");
+    assert!(said.contains(&format!("If the table has none: {index}")), "{said}");
+    let elsewhere =
+        unread.replacen("path = \"app.db\"", "url = \"postgres://besom@127.0.0.1:1/app\"", 1);
+    std::fs::write(&file, elsewhere).expect("written");
+    let (_, said) = site.fails(&["check"]);
+    assert!(said.contains("CREATE INDEX CONCURRENTLY \"sessions_by_created_at\" ON"), "{said}");
+    product.execute_batch(index).expect("as it is printed");
+
     std::fs::write(&file, &text).expect("written");
     let (code, said) = site.fails(&["config", "map", "django_sesion"]);
     assert!(code == 1 && said.contains("did you mean `django_session`?"), "{said}");

@@ -1,14 +1,17 @@
 //! The settings of the built-in task `retention`, judged when the configuration is read: by the plugin's
 //! own code, so that its language is defined once.
 
-use besom_core::collection::{Collections, Operations};
+use besom_core::collection::{Collection, Collections, Operations};
 use besom_core::time::Time;
-use besom_core::value::Value;
+use besom_core::value::{Kind, Value};
+use besom_ports::embedded::Dialect;
 use besom_ports::guests;
 use besom_ports::task::TaskDefinition;
 use besom_retention::{Described, INTO, Plan, ROWS, Rules, plan};
 
 pub use besom_retention::Wrong;
+
+use crate::model::product::quoted;
 
 /// The name of the plugin.
 pub const RETENTION: &str = "retention";
@@ -55,8 +58,8 @@ pub fn moved(task: &TaskDefinition) -> Option<(String, String)> {
 }
 
 /// The first fault of a task's settings; `None` also for a task with another plugin or without its
-/// collection, which is reported elsewhere.
-pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> {
+/// collection, which is reported elsewhere. Statements in it are for this database.
+pub fn fault(task: &TaskDefinition, collections: &Collections, on: Dialect) -> Option<Wrong> {
     if task.plugin != RETENTION {
         return None;
     }
@@ -69,7 +72,30 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
         );
         return Some(Wrong { setting: "action", range: None, message });
     }
-    plan_of(task)?.err()
+    let mut wrong = plan_of(task)?.err()?;
+    let (name, by) = (task.aliases.get(ROWS).map_or(ROWS, String::as_str), text(task, "by"));
+    let rows = collections.get(name);
+    let kind = rows.and_then(|rows| rows.columns.get(by)).map(|column| column.kind);
+    // Of a column that tells an age, only the index can be missing. The plugin does not know the table.
+    if let (Some(rows), "by", Some(Kind::Timestamp | Kind::Date)) = (rows, wrong.setting, kind) {
+        let create = index_for(rows, by, on);
+        wrong.message = format!("{}. If the table has none: {create}", wrong.message);
+    }
+    Some(wrong)
+}
+
+/// The statement that creates an index for reads by this column: with the tenant before it, and the key after it.
+fn index_for(rows: &Collection, by: &str, on: Dialect) -> String {
+    let order = rows.order_of(&[by.to_owned()]);
+    let columns: Vec<String> = rows.tenant.iter().chain(&order).map(|name| quoted(name)).collect();
+    let table = rows.table.rsplit('.').next().unwrap_or_default();
+    let (name, columns) = (quoted(&format!("{table}_by_{by}")), columns.join(", "));
+    let beside = match on {
+        Dialect::Sqlite => "",
+        // Others write to the table meanwhile.
+        Dialect::Postgres => "CONCURRENTLY ",
+    };
+    format!("CREATE INDEX {beside}{name} ON {} ({columns})", quoted(&rows.table))
 }
 
 /// The collection whose rows a task changes by ranges, as it would at this time; none: each row is an item.

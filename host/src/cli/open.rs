@@ -24,7 +24,7 @@ use besom_config::{
 use besom_engine::api::host::HostStatus;
 use besom_engine::host::clock::{self, StoreTime};
 use besom_ports::coordination::{Coordination, LeaderRecord};
-use besom_ports::embedded::{Embedded, LeaseLedger, Scripts};
+use besom_ports::embedded::{Dialect, Embedded, LeaseLedger, Scripts};
 use besom_ports::members::{Members as _, Membership};
 use besom_ports::store::{self, MappingFault, Store};
 use besom_ports::task::TaskDefinition;
@@ -496,11 +496,17 @@ impl Loader {
         let mut resolved = parsed.resolve(&lookup, &defaults);
         let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
         let collections = Arc::clone(&resolved.partial().collections);
+        let on = match resolved.partial().store.url {
+            Some(_) => Dialect::Postgres,
+            None => Dialect::Sqlite,
+        };
         for task in tasks {
             if let Some((collection, needed)) = retention::needed(&task) {
                 resolved.narrow(&task.name, &collection, needed);
             }
-            if let Some(Wrong { setting, range, message }) = retention::fault(&task, &collections) {
+            if let Some(Wrong { setting, range, message }) =
+                retention::fault(&task, &collections, on)
+            {
                 resolved.setting_fault(&task.name, setting, range, format!("{setting}: {message}"));
             }
         }

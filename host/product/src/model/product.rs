@@ -149,7 +149,7 @@ fn one(
 }
 
 /// A name of a table or column; a table may be named with its schema.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let part = |part: &str| format!("\"{}\"", part.replace('"', "\"\""));
     name.split('.').map(part).collect::<Vec<_>>().join(".")
 }
