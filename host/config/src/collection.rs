@@ -176,7 +176,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         walker.error(
             &span,
             format!("the column `{name}` of the key is mapped as {kind}, which a key cannot be"),
-            "map a column of type integer, text, uuid, bytes or timestamp, for example in a view that \
+            "map a column of type integer, text, uuid, bytes, timestamp or date, for example in a view that \
              casts it",
         );
     }

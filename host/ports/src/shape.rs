@@ -116,8 +116,8 @@ impl Shape {
             columns.iter().find(|(name, column)| key.contains(name) && !column.kind.identifies())
         {
             return Err(format!(
-                "the key column {name:?} is neither an integer, a text, a uuid, bytes nor a timestamp: name a \
-                 unique index of such columns by hand"
+                "the key column {name:?} is neither an integer, a text, a uuid, bytes, a timestamp nor a date: name \
+                 a unique index of such columns by hand"
             ));
         }
         let mut indexes = BTreeMap::new();
