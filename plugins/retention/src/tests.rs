@@ -147,6 +147,64 @@ fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
     assert_eq!(second[0].until, None);
 }
 
+/// Invoices with the day on which they were issued. `NOW` is in the afternoon of 2025-06-15, UTC.
+fn invoices(chunk: i64, rows: &[(i64, Option<&str>)]) -> Fixture {
+    let fixture = Fixture::new(NOW)
+        .table(ROWS, &["no"], &[("by_day", &["issued"])])
+        .described(ROWS, &[("no", "integer"), ("issued", "date")])
+        .setting("by", "issued")
+        .setting("chunk", chunk)
+        .setting("older_than", 7 * 86_400_000_i64);
+    rows.iter().fold(fixture, |fixture, (no, day)| {
+        let day = day.map(|day| Day::parse(day).expect("a day"));
+        fixture.row(ROWS, "", [("no", (*no).into()), ("issued", day.into())])
+    })
+}
+
+/// A day is as old as its beginning in UTC: the afternoon of the day seven days before is not over when it is taken.
+#[test]
+fn rows_are_taken_by_a_date() {
+    let rows = [
+        (1, Some("2025-06-08")),
+        (2, Some("2025-06-09")),
+        (3, Some("1999-12-31")),
+        (4, None),
+        (5, Some("2025-06-08")),
+    ];
+    let mut single = invoices(0, &rows);
+    let found = single.scan::<Retention>("").expect("a scan");
+    let found: Vec<_> = found.iter().map(|one| (one.key.as_str(), one.version.as_str())).collect();
+    let (old, last) = ("1999-12-31", "2025-06-08");
+    assert_eq!(found, [("#3", old), ("#1", last), ("#5", last)]);
+    let verdicts = act(&mut single, &["#5", "#2", "#4"]);
+    let Verdict::Propose(proposal) = &verdicts[0] else { panic!("{verdicts:?}") };
+    let day = |text: &str| Day::parse(text).expect("a day");
+    let guard = Guard::row(ROWS, vec![Value::Integer(5)]).equal("issued", day(last));
+    assert_eq!(proposal.guards, [guard.into()]);
+    let changed = Verdict::skip("changed since it was planned");
+    assert_eq!(verdicts[1..], [changed.clone(), changed]);
+
+    // The same days together, in parts whose border is among equal ones.
+    let mut parts = invoices(2, &rows);
+    let found = parts.scan::<Retention>("").expect("a scan");
+    let items: Vec<_> = found.into_iter().map(|part| ("", part)).collect();
+    let verdicts = parts.act::<Retention>(&items).expect("verdicts");
+    let ranges = verdicts.iter().map(|verdict| match verdict {
+        Verdict::Propose(proposal) => match &proposal.changes[..] {
+            [Change::DeleteRange(range)] => range.clone(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    });
+    let ranges: Vec<besom_sdk::RowRange> = ranges.collect();
+    assert_eq!(ranges.iter().map(|range| range.rows).collect::<Vec<_>>(), [2, 1]);
+    for range in &ranges {
+        assert_eq!(range.index.as_deref(), Some("by_day"));
+        assert_eq!(range.upper, Some(day(last).into()), "of the same kind as the column");
+    }
+    assert_eq!(ranges[1].after, ranges[0].until);
+}
+
 #[test]
 fn rows_are_set_together_only_if_none_can_match_again() {
     let rows = [(1, Some("open"), Some(8)), (2, Some("old"), Some(8))];
