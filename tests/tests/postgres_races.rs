@@ -175,7 +175,7 @@ fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
 }
 
 /// Guard, image and change use the same version of a row: the one after the wait for its lock. For
-/// text keys and number keys, because different statements change them.
+/// text keys and number keys, because different statements change them, and others delete them.
 #[test]
 fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
     for (guards, outcome, n, images) in [
@@ -183,7 +183,9 @@ fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
         (vec![2], Outcome::Committed, 9, vec![2]),
         (vec![], Outcome::Committed, 9, vec![2]),
     ] {
-        for table in ["things", "counters"] {
+        for (table, deletes) in
+            [("things", false), ("counters", false), ("things", true), ("counters", true)]
+        {
             block_on(async {
                 let stage = stage().await;
                 stage.world.write(vec![thing("1", 1), counter(1, 1)]).await;
@@ -193,10 +195,13 @@ fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
                     key: vec![key.clone()],
                     conditions: vec![Condition::equal("n", Value::Integer(*n))],
                 };
-                let change = Change::Update {
-                    collection: table.into(),
-                    key: vec![key.clone()],
-                    fields: vec![Field::new("n", Value::Integer(9))],
+                let (collection, key) = (table.into(), vec![key.clone()]);
+                let change = match deletes {
+                    true => Change::Delete { collection, key },
+                    false => {
+                        let fields = vec![Field::new("n", Value::Integer(9))];
+                        Change::Update { collection, key, fields }
+                    }
                 };
                 let decision = apply(guards.iter().map(is).collect(), vec![change]);
                 let batch = stage.batch(decision).await;
@@ -205,13 +210,16 @@ fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
                 stage.until_waiting(1).await;
                 stage.product("COMMIT").await;
                 let outcomes = commit.await.unwrap().unwrap().outcomes;
-                assert_eq!(outcomes, std::slice::from_ref(&outcome), "{table}, {guards:?}");
+                let case = format!("{table}, deletes: {deletes}, {guards:?}");
+                assert_eq!(outcomes, std::slice::from_ref(&outcome), "{case}");
                 let rows = stage.world.rows(table, &["n"]).await;
-                assert_eq!(rows, [[Value::Integer(n)]], "{table}, {guards:?}");
+                let stays = !deletes || outcome != Outcome::Committed;
+                let expected: Vec<_> = stays.then_some([Value::Integer(n)]).into_iter().collect();
+                assert_eq!(rows, expected, "{case}");
                 let kept = stage.world.latest_images().await;
                 let kept: Vec<Value> = kept.iter().map(n_before).collect();
                 let expected: Vec<Value> = images.iter().copied().map(Value::Integer).collect();
-                assert_eq!(kept, expected, "{table}, {guards:?}");
+                assert_eq!(kept, expected, "{case}");
             });
         }
     }

@@ -518,7 +518,7 @@ fn flags_are_above_the_environment_which_is_above_the_file() {
     };
     let path = |overrides| {
         let config = load_with("[store]\npath = \"file.db\"\n", &overrides).expect("valid");
-        config.store.path
+        config.store.path.clone()
     };
     assert_eq!(path(Overrides::default()), Path::new("file.db"));
     assert_eq!(path(overrides(&[])), Path::new("env.db"));
