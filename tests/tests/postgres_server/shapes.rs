@@ -181,10 +181,10 @@ create index "laravel_sessions_user_id_index" on "laravel_sessions" ("user_id");
 create index "laravel_sessions_last_activity_index" on "laravel_sessions" ("last_activity");
 
 INSERT INTO django_session SELECT 'k' || i, 'x',
-  CASE WHEN i <= 1500 THEN timestamptz '2026-01-01 08:00Z' + i % 2 * interval '1 day' ELSE '2999-01-01 00:00Z' END
+  CASE WHEN i <= 1500 THEN timestamptz '2020-01-01 08:00Z' + i % 2 * interval '1 day' ELSE '2999-01-01 00:00Z' END
   FROM generate_series(1, 1510) i;
-INSERT INTO sessions (session_id, data, created_at, updated_at) SELECT 'k' || i, 'x', '2026-01-01',
-  CASE WHEN i <= 1500 THEN timestamp '2026-01-01' ELSE '2999-01-01' END FROM generate_series(1, 1510) i;
+INSERT INTO sessions (session_id, data, created_at, updated_at) SELECT 'k' || i, 'x', '2020-01-01',
+  CASE WHEN i <= 1500 THEN timestamp '2020-01-01' ELSE '2999-01-01' END FROM generate_series(1, 1510) i;
 INSERT INTO laravel_sessions SELECT 'k' || i, NULL, '::1', 'x', 'x',
   CASE WHEN i <= 1500 THEN 1764000000 ELSE extract(epoch FROM now())::integer END FROM generate_series(1, 1510) i;
 "#;
