@@ -259,10 +259,12 @@ fn refused_rows_are_named_and_their_dead_letter_is_told() {
     assert_eq!(passed[0]["refusal"], why);
     assert_eq!(passed[0]["stayed"][0]["stayed"], 3);
     assert_eq!(ids(&db, "t"), "3 7 9");
-    for args in [&["dead", "ls"][..], &["dead", "show", "1"]] {
+    let (_, letters) = site.json(&["dead", "ls"]);
+    let letter = letters[0]["id"].to_string();
+    for args in [&["dead", "ls"][..], &["dead", "show", &letter]] {
         let out = site.besom(args).stdout;
         let out = String::from_utf8_lossy(&out);
-        assert!(out.contains(why), "{out}");
+        assert!(out.contains(why), "{args:?}: {out}");
     }
     // A later pass adds none.
     let (code, said) = site.said(&["run"]);
