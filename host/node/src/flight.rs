@@ -70,6 +70,8 @@ pub struct Flight {
     pub revoked: bool,
     /// The weight of its batch in bytes, as soon as it is ready.
     pub bytes: usize,
+    /// How many rows of ranges its commit may change.
+    pub rows_max: u64,
     /// How often the store could not commit the batch.
     pub failures: u32,
     /// The lane that it occupies.

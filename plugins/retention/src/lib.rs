@@ -28,7 +28,7 @@ use condition::{Columns, Condition, Kind, Literal};
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
 const PLANNED_MAX: i64 = 100_000;
 /// The number of rows of one item, unless the operator sets another.
-const CHUNK: i64 = 1_000;
+const CHUNK: i64 = 500;
 /// Maximum number of rows of one item.
 const CHUNK_MAX: i64 = 10_000;
 /// Maximum number of conditions that are left to the database.

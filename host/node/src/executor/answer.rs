@@ -68,7 +68,10 @@ impl Executor {
             return;
         }
         match result {
-            Ok(LogRead { items, broken, looked }) => {
+            Ok(LogRead { items, broken, looked, rows_max }) => {
+                if let (Some(flight), Some(max)) = (self.flights.get_mut(&ticket), rows_max) {
+                    flight.rows_max = flight.rows_max.min(max);
+                }
                 self.note_broken(ticket, &broken, &looked);
                 if items.is_empty() && broken.is_empty() {
                     // Another node has acknowledged items: read the cursors again.
@@ -226,8 +229,7 @@ impl Executor {
                 Decision::Apply { proposal, .. } => {
                     bytes += of_proposal(proposal);
                     rows += rows_of_ranges(proposal);
-                    let fits = bytes <= self.settings.commit_bytes
-                        && rows <= self.settings.commit_items as u64;
+                    let fits = bytes <= self.settings.commit_bytes && rows <= flight.rows_max;
                     let fits = fits || entries.is_empty();
                     is_full |= !fits;
                     fits && touched.claim(&self.collections, &waiting.item, proposal)

@@ -375,6 +375,7 @@ impl Executor {
                 phase: Phase::Reading,
                 revoked: false,
                 bytes: 0,
+                rows_max: self.settings.commit_items as u64,
                 failures: 0,
                 definition: Arc::clone(&definition),
             },
@@ -417,6 +418,7 @@ impl Executor {
             phase: Phase::Reading,
             revoked: false,
             bytes: 0,
+            rows_max: self.settings.commit_items as u64,
             failures: 0,
         };
         self.flights.insert(ticket, flight);

@@ -65,6 +65,9 @@ pub struct LogRead {
     pub broken: Vec<BrokenStream>,
     /// The streams that were examined, including broken ones. There was no room for the others.
     pub looked: Vec<Partition>,
+    /// How many rows of ranges one commit may change now, so that others who write wait for less long; none: as many as
+    /// the host allows.
+    pub rows_max: Option<u64>,
 }
 
 /// The progress of [`super::Store::read_logs`]: what was read, and how much more may be read.

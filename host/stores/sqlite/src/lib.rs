@@ -102,6 +102,10 @@ use besom_record::courtesy::Bulk;
 /// How long a stopping host waits for its write-ahead log to be written into the database.
 const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
 
+/// How many rows of ranges one commit may change while others write. They wait in steps of 1, 2 and 5 ms: most wait
+/// for one or two of them with this many, and for all three with twice as many.
+const ROWS_BESIDE_OTHERS: u64 = 500;
+
 /// The store on one SQLite file.
 pub struct SqliteStore {
     path: PathBuf,
@@ -475,6 +479,7 @@ impl Store for SqliteStore {
         bytes_max: usize,
     ) -> Result<LogRead> {
         let (task, streams) = (task.clone(), streams.to_vec());
+        let rows_max = self.writer.others_write().then_some(ROWS_BESIDE_OTHERS);
         self.look(move |conn| {
             let mut room = LogRoom::new(each, limit, bytes_max);
             for (partition, acked) in streams {
@@ -484,7 +489,7 @@ impl Store for SqliteStore {
                     break;
                 }
             }
-            Ok(room.read)
+            Ok(LogRead { rows_max, ..room.read })
         })
         .await
     }

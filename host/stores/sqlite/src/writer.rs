@@ -71,6 +71,7 @@ pub(super) struct Writer {
     damage: Damage,
     /// What others feel of its writes.
     pub(super) holds: Arc<Holds>,
+    others_write: Arc<AtomicBool>,
     /// The writer, then the one that writes back its log, which ends after it.
     threads: Vec<JoinHandle<()>>,
 }
@@ -87,7 +88,7 @@ impl Writer {
         let jobs = Arc::clone(&queue);
         let wal = Watch::new(&conn, reads);
         let others_write: Arc<AtomicBool> = Arc::default();
-        let seen = Arc::clone(&others_write);
+        let (seen, known) = (Arc::clone(&others_write), Arc::clone(&others_write));
         let checkpoints = checkpoint::start(&mut conn, beside, damage.clone(), seen)?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
@@ -130,7 +131,12 @@ impl Writer {
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let threads = vec![thread, checkpoints];
         let room = Semaphore::new(options.queued_max);
-        Ok(Writer { queue, room, damage, holds, threads })
+        Ok(Writer { queue, room, damage, holds, others_write: known, threads })
+    }
+
+    /// Whether other processes wrote when it was looked last.
+    pub(super) fn others_write(&self) -> bool {
+        self.others_write.load(Ordering::Relaxed)
     }
 
     /// Runs `job` on the writer's connection, outside any transaction.

@@ -27,7 +27,7 @@ const OWNED: [(Partition, OwnerEpoch); 2] =
 /// The result of reading streams, none of which is broken.
 fn whole(items: Vec<Waiting>) -> LogRead {
     let looked = items.iter().map(|waiting| waiting.item.partition).collect();
-    LogRead { items, broken: Vec::new(), looked }
+    LogRead { items, looked, ..LogRead::default() }
 }
 
 fn at(ms: i64) -> Time {

@@ -1,8 +1,55 @@
-//! Tasks whose rows per second are limited.
+//! Tasks whose rows per second are limited, and how many rows of ranges one commit changes.
 
 use std::num::NonZeroU32;
 
+use besom_core::proposal::RowRange;
+
 use super::*;
+
+/// Proposals to delete ranges of so many rows.
+fn ranges(rows: &[u32]) -> Result<Acted, guests::Error> {
+    let verdict = |rows: &u32| {
+        let range = RowRange {
+            collection: "things".into(),
+            index: None,
+            prefix: Vec::new(),
+            lower: None,
+            upper: None,
+            conditions: Vec::new(),
+            after: None,
+            until: None,
+            rows: *rows,
+        };
+        Ok(Verdict::Propose(Proposal {
+            guards: Vec::new(),
+            changes: vec![Change::DeleteRange(range.into())],
+            on_guard_failed: OnGuardFailed::Skip("gone".into()),
+            notes: Vec::new(),
+        }))
+    };
+    Ok(Acted { verdicts: rows.iter().map(verdict).collect(), usage: Usage::default() })
+}
+
+#[test]
+fn a_commit_changes_as_many_rows_of_ranges_as_the_store_and_the_host_allow() {
+    for (rows_max, rows, expected) in [
+        (None, [500, 500], 2),
+        (None, [500, 501], 1),
+        (Some(500), [500, 500], 1),
+        (Some(2_000), [600, 600], 1),
+        // A single item may exceed it.
+        (Some(100), [500, 500], 1),
+    ] {
+        let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+        let ticket = read_log(&bench.fed(&[("sweep", 0, 2)], vec![], vec![]));
+        let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 0, 2)];
+        let read = LogRead { rows_max, ..whole(items) };
+        bench.step(Event::LogRead(ticket, Ok(read)));
+        let committed = commits(&bench.step(Event::Acted(ticket, ranges(&rows))));
+        let entries: Vec<usize> = committed.iter().map(|(_, b)| b.entries.len()).collect();
+        assert_eq!(entries, [expected], "{rows_max:?} {rows:?}");
+    }
+}
 
 /// A task with a budget of rows, with a batch of two items that was executed; and its request for
 /// rows.

@@ -34,7 +34,7 @@ fn a_stream_that_cannot_be_read_holds_back_itself_alone() {
     let gap = BrokenStream { partition: Partition(0), why: "1 is missing".into() };
     let looked = vec![Partition(0), Partition(1)];
     let items = vec![logged("sweep", "b", 1, 1)];
-    let read = LogRead { items, broken: vec![gap.clone()], looked };
+    let read = LogRead { items, broken: vec![gap.clone()], looked, rows_max: None };
     let commands = bench.step(Event::LogRead(ticket, Ok(read)));
     assert_eq!(acts(&commands), [(ticket, vec!["b".to_owned()])]);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["b"])))).remove(0);
