@@ -17,7 +17,7 @@ indexes = { by_expire = ["expire_date"] }
 plugin = "retention"
 schedule = "@every 30d"
 collections.rows = "sessions"
-settings = { by = "expire_date", older_than = "14d" }
+settings = { by = "expire_date", older_than = "14d", chunk = 1000 }
 "#;
 
 /// Old sessions.
@@ -338,7 +338,7 @@ indexes = { by_expire = ["expire_date"] }
 plugin = "retention"
 schedule = "@every 30d"
 collections.rows = "sessions"
-settings = { by = "expire_date", older_than = "14d" }
+settings = { by = "expire_date", older_than = "14d", chunk = 1000 }
 "#;
 
 /// The key of the person whose rows are purged.
