@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use besom_core::command::counted;
 use besom_core::ids::RunId;
+use besom_ports::history::{PAGE, Rows};
 use besom_ports::store::{self, HistoryQuery, HistoryRow, Store};
 use serde::Serialize;
 
@@ -21,9 +22,6 @@ pub struct Stayed {
 /// Why rows stay.
 const WHY: &str = "changed since, held by others, or outside the range by now";
 
-/// Number of history rows read at a time.
-const PAGE: u32 = 1_000;
-
 /// Number of runs of a pass that are named in words.
 const RUNS_NAMED: usize = 3;
 
@@ -40,14 +38,14 @@ impl Stayed {
     ) -> store::Result<Option<Stayed>> {
         let mut runs = BTreeMap::new();
         add(newest, &mut runs);
-        let mut last = newest.last().filter(|_| newest.len() >= limit as usize).map(|row| row.id);
+        let last = newest.last().filter(|_| newest.len() >= limit as usize).map(|row| row.id);
         // If the newest items do not say it, the others do neither.
-        while !runs.is_empty() && last.is_some() {
-            let query =
-                HistoryQuery { run: Some(run), before: last, limit: PAGE, ..Default::default() };
-            let page = store.history(&query).await?;
-            add(&page, &mut runs);
-            last = page.last().filter(|_| page.len() >= PAGE as usize).map(|row| row.id);
+        if !runs.is_empty() && last.is_some() {
+            let query = HistoryQuery { run: Some(run), ..HistoryQuery::default() };
+            let mut rows = Rows::of(store, query).paged(last, PAGE);
+            while let Some(row) = rows.next().await? {
+                add(std::slice::from_ref(&row), &mut runs);
+            }
         }
         Ok(runs.remove(&run.0))
     }
