@@ -16,6 +16,7 @@ use besom_core::value::{Field, Value};
 use serde::Serialize;
 
 use super::perform::{Ports, call_of};
+use super::recorder::PAGE_FIRST;
 use besom_config::printable;
 use besom_ports::guests::{Call, Fault, StopFlag};
 use besom_ports::task::TaskDefinition;
@@ -62,6 +63,8 @@ pub async fn dry_run(
     show: &mut (dyn FnMut(DryItem) + Send),
 ) -> anyhow::Result<u64> {
     let now = ports.store.now().await?;
+    // The size of the candidates is not known, and nothing is written that larger pages would make faster.
+    let page = page.min(PAGE_FIRST);
     let call = call_of(definition, now, 0, &StopFlag::default());
     let stage = Stage { ports, collections, definition, call };
     if !definition.per_tenant {

@@ -19,7 +19,7 @@ use besom_ports::store::{Batch, Committed, Outcome};
 /// Maximum number of runs whose last page is remembered.
 const SCANNING_MAX: usize = 1_024;
 /// The number of candidates of a page whose size is not known yet, and the aim for the size of a larger one, in bytes.
-const PAGE_FIRST: u32 = 1_000;
+pub(super) const PAGE_FIRST: u32 = 1_000;
 const PAGE_BYTES: usize = 4 << 20;
 
 /// The last page of a run.
