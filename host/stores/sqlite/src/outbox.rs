@@ -84,18 +84,31 @@ pub(super) fn emit_all<'a>(
 fn reserve(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> {
     let entered = message.entered.map(|number| number as i64);
     let tenant = tenant_cell(message.tenant);
-    // While messages of it wait, a sequence keeps its turn, and no index changes.
-    let last: Option<i64> = tx.conn.first(
-        "UPDATE besom_outbox_sequence SET last = last + ?5, entered = coalesce(?4, entered)
-         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT NULL RETURNING last",
-        params![message.topic, message.key, tenant, entered, count],
-        |r| r.get(0),
+    let (topic, key) = (message.topic, message.key);
+    // Asked first: `RETURNING` costs more than the question.
+    let known = tx.conn.first(
+        "SELECT last, head IS NOT NULL FROM besom_outbox_sequence
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+        params![topic, key, tenant],
+        |r| Ok::<(i64, bool), rusqlite::Error>((r.get(0)?, r.get(1)?)),
     )?;
-    let last = match last {
-        Some(last) => last,
-        None => begin(tx, message, id, count)?,
-    };
-    Ok(last - count + 1)
+    let Some((last, waits)) = known else { return begin(tx, message, id, count) };
+    if waits {
+        // While messages of it wait, a sequence keeps its turn, and no index changes.
+        tx.conn.run(
+            "UPDATE besom_outbox_sequence SET last = last + ?5, entered = coalesce(?4, entered)
+             WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+            params![topic, key, tenant, entered, count],
+        )?;
+    } else {
+        tx.conn.run(
+            "UPDATE besom_outbox_sequence SET last = last + ?7, entered = coalesce(?4, entered),
+               head = last + 1, due = ?5, turn = ?6
+             WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+            params![topic, key, tenant, entered, tx.now.0, id, count],
+        )?;
+    }
+    Ok(last + 1)
 }
 
 const INSERT: &str =
@@ -117,31 +130,26 @@ fn insert(
     Ok(())
 }
 
-/// Takes numbers of a sequence of which no message waits, or which is new, and returns the last. If its row was
-/// deleted, the sequence goes on after the messages that are there.
+/// Begins a sequence, and returns the first of these numbers. If its row was deleted, it goes on after the messages
+/// that are there.
 fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> {
-    let entered = message.entered.map(|number| number as i64);
     let tenant = tenant_cell(message.tenant);
-    let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id, count];
-    if let Some(no) = tx.conn.first(
-        "UPDATE besom_outbox_sequence SET last = last + ?7, entered = coalesce(?4, entered),
-           head = last + 1, due = ?5, turn = ?6
-         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 RETURNING last",
-        sequence,
-        |r| r.get(0),
-    )? {
-        return Ok(no);
-    }
-    Ok(tx.conn.one(
-        "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
-         SELECT ?1, ?2, ?3, coalesce(max(no), 0) + ?7, coalesce(?4, max(entered), 0),
+    let (topic, key) = (message.topic, message.key);
+    let (last, before, head): (i64, i64, i64) = tx.conn.one(
+        "SELECT coalesce(max(no), 0), coalesce(max(entered), 0),
            coalesce(min(no) FILTER (WHERE delivered_at IS NULL AND given_up_at IS NULL),
-             max(no) + 1, 1), ?5, ?6
-         FROM besom_outbox WHERE topic = ?1 AND key = ?2 AND tenant = ?3
-         RETURNING last",
-        sequence,
-        |r| r.get(0),
-    )?)
+             max(no) + 1, 1)
+         FROM besom_outbox WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+        params![topic, key, tenant],
+        |r| Ok::<_, rusqlite::Error>((r.get(0)?, r.get(1)?, r.get(2)?)),
+    )?;
+    let entered = message.entered.map_or(before, |number| number as i64);
+    tx.conn.run(
+        "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![topic, key, tenant, last + count, entered, head, tx.now.0, id],
+    )?;
+    Ok(last + 1)
 }
 
 /// Sequences of a topic that are due, with the number and the place of their first pending message.

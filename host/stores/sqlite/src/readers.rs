@@ -20,10 +20,9 @@ const STATEMENTS: usize = 128;
 /// The tables that a pool reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// Besom's own. A statement has one plan: otherwise SQLite prepares it again whenever a value is bound
-    /// that its statistics could say something about.
+    /// Besom's own. A statement has one plan, whatever values are bound.
     Own,
-    /// Those of the product, whose indexes may be partial: a value decides which of them can be used.
+    /// Those of the product. If an index of them is partial, a value decides whether it can be used.
     Products,
 }
 
@@ -34,14 +33,18 @@ pub(super) struct Readers {
     place: Place,
     damage: Damage,
     reads: OpenReads,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Idle>>,
     room: Arc<Semaphore>,
     wait_max: Duration,
 }
 
+/// A connection, and the version of the schema for which it was decided how it plans.
+type Idle = (Connection, Option<i64>);
+
 /// A connection from the pool, with its permit.
 pub(super) struct Reader {
     pub(super) conn: Connection,
+    schema: Option<i64>,
     permit: OwnedSemaphorePermit,
     read: OpenRead,
 }
@@ -99,22 +102,23 @@ impl Readers {
             .map_err(|_| Error::Busy("all read connections are in use".into()))?
             .map_err(|_| Error::Unavailable("the store is closed".into()))?;
         let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        let conn = match idle {
-            Some(conn) => conn,
+        let (conn, known) = match idle {
+            Some(idle) => idle,
             None => {
                 // The file that is read must be the one that is written.
                 self.place.check()?;
-                self.open().map_err(|e| self.failed(classify(&e)))?
+                (self.open().map_err(|e| self.failed(classify(&e)))?, None)
             }
         };
-        Ok(Reader { conn, permit, read: self.reads.begin() })
+        let schema = self.decide_plans(&conn, known).map_err(|e| self.failed(classify(&e)))?;
+        Ok(Reader { conn, schema, permit, read: self.reads.begin() })
     }
 
     /// Returns a connection without an open transaction.
     pub(super) fn put(&self, reader: Reader) {
-        let Reader { conn, permit, read } = reader;
+        let Reader { conn, schema, permit, read } = reader;
         if conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() {
-            self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(conn);
+            self.idle.lock().unwrap_or_else(|e| e.into_inner()).push((conn, schema));
         }
         drop((permit, read));
     }
@@ -149,18 +153,42 @@ impl Readers {
         self.damage.note(failure.into())
     }
 
+    /// Decides whether statements have one plan for all values, if that is not decided for this schema. If they
+    /// have not, SQLite prepares a cached statement anew for each use, which takes longer than most reads.
+    fn decide_plans(&self, conn: &Connection, known: Option<i64>) -> rusqlite::Result<Option<i64>> {
+        if self.tables == Tables::Own {
+            return Ok(None);
+        }
+        let mut version = conn.prepare_cached("PRAGMA schema_version")?;
+        let schema = Some(version.query_row([], |row| row.get(0))?);
+        if schema != known {
+            let one_plan = !values_decide(conn)?;
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, one_plan)?;
+        }
+        Ok(schema)
+    }
+
     fn open(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(self.wait_max)?;
         conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
         super::open::names_are_names(&conn)?;
-        let one_plan = self.tables == Tables::Own;
-        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, one_plan)?;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
         Ok(conn)
     }
+}
+
+/// Whether a table of the product has a partial index.
+fn values_decide(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.query_row(
+        r"SELECT EXISTS (SELECT 1 FROM sqlite_schema t, pragma_index_list(t.name) i
+           WHERE t.type = 'table' AND i.partial AND t.name NOT LIKE 'besom\_%' ESCAPE '\')",
+        [],
+        |row| row.get(0),
+    )
 }
 
 fn in_transaction<T>(conn: &Connection, job: impl FnOnce(&Connection) -> Job<T>) -> Job<T> {
