@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
+use anyhow::{Result, ensure};
+use besom_tests::servers::postgres::{Disk, Server, Setup};
 use rusqlite::{Connection, params};
 use tokio::task::JoinSet;
 
+use super::plain::{self, Fate};
 use super::report::{Figures, percentile};
 use super::undo::{CASES, Site};
 
@@ -20,8 +21,6 @@ const WRITERS: u64 = 4;
 const EACH_PER_S: u32 = 125;
 /// How long the product is alone.
 const ALONE: Duration = Duration::from_secs(20);
-/// Rows of a transaction of the loop.
-const CHUNK: u32 = 1_000;
 /// How long a connection of the product waits for the write lock of SQLite.
 const BUSY: Duration = Duration::from_secs(30);
 
@@ -75,7 +74,7 @@ async fn one(server: Option<&'static Server>, beside: Beside, alone: f64) -> Res
             tokio::time::sleep(ALONE).await;
             0
         }
-        Beside::Loop => by_loop(&site).await?,
+        Beside::Loop => plain::run(&site, Fate::Delete).await?,
         Beside::Besom => {
             let mut child = besom(&site)?;
             loop {
@@ -170,68 +169,4 @@ async fn on_postgres(
         felt.push((began.elapsed().saturating_sub(due(number))).as_secs_f64() * 1e3);
     }
     Ok(felt)
-}
-
-/// Deletes the old rows by plain SQL, which keeps them and writes one row of history for each transaction.
-async fn by_loop(site: &Site) -> Result<u64> {
-    match &site.database {
-        None => {
-            let path = site.dir.path().join("besom.db");
-            tokio::task::spawn_blocking(move || loop_on_sqlite(&path)).await?
-        }
-        Some(database) => loop_on_postgres(database).await,
-    }
-}
-
-fn loop_on_sqlite(path: &std::path::Path) -> Result<u64> {
-    let sql = Connection::open(path)?;
-    sql.busy_timeout(BUSY)?;
-    sql.pragma_update(None, "synchronous", "FULL")?;
-    sql.execute_batch(
-        "CREATE TABLE kept AS SELECT * FROM things LIMIT 0;
-         CREATE TABLE history (at INTEGER, rows INTEGER);",
-    )?;
-    let mut deleted = 0;
-    loop {
-        let old = "SELECT id FROM things WHERE at < 2000000000 ORDER BY at LIMIT ?1";
-        sql.execute_batch("BEGIN IMMEDIATE")?;
-        sql.execute(
-            &format!("INSERT INTO kept SELECT * FROM things WHERE id IN ({old})"),
-            [CHUNK],
-        )?;
-        let rows = sql.execute(&format!("DELETE FROM things WHERE id IN ({old})"), [CHUNK])? as u64;
-        sql.execute("INSERT INTO history VALUES (unixepoch(), ?1)", [rows])?;
-        sql.execute_batch("COMMIT")?;
-        deleted += rows;
-        if rows < u64::from(CHUNK) {
-            return Ok(deleted);
-        }
-    }
-}
-
-async fn loop_on_postgres(database: &Database) -> Result<u64> {
-    let client = database.connect().await;
-    client
-        .batch_execute(
-            "CREATE TABLE kept AS SELECT * FROM things LIMIT 0;
-             CREATE TABLE history (at timestamptz, rows bigint);",
-        )
-        .await?;
-    let sql = format!(
-        "WITH gone AS (DELETE FROM things WHERE ctid = ANY (ARRAY(
-             SELECT ctid FROM things WHERE at < '2020-01-01' LIMIT {CHUNK} FOR UPDATE SKIP LOCKED))
-           RETURNING *),
-         kept AS (INSERT INTO kept SELECT * FROM gone RETURNING 1)
-         INSERT INTO history SELECT now(), count(*) FROM kept RETURNING rows"
-    );
-    let statement = client.prepare(&sql).await?;
-    let mut deleted = 0;
-    loop {
-        let rows: i64 = client.query_one(&statement, &[]).await?.get(0);
-        let rows = u64::try_from(rows).context("a count")?;
-        deleted += rows;
-        if rows < u64::from(CHUNK) {
-            return Ok(deleted);
-        }
-    }
 }

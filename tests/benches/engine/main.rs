@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p besom-tests --bench engine [-- NAME...]`; without a name all of them run,
 //! which takes several minutes. Run `cargo plugins` first, and `cargo build --release -p besom`
-//! for `idle`, `beside`, `delivery` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
+//! for `idle`, `beside`, `delivery`, `sweep` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
 
 mod bare;
 mod beside;
@@ -13,17 +13,19 @@ mod idle;
 mod lateness;
 mod pgqueue;
 mod place;
+mod plain;
 mod queue;
 mod report;
 mod scan;
 mod server_cpu;
 mod steps;
+mod sweep;
 mod tasks;
 mod undo;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "steps",
     "queue",
     "pgqueue",
@@ -34,6 +36,7 @@ const NAMES: [&str; 11] = [
     "idle",
     "beside",
     "delivery",
+    "sweep",
     "undo",
 ];
 
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
                 "idle" => idle::run().await?,
                 "beside" => beside::run().await?,
                 "delivery" => delivery::run().await?,
+                "sweep" => sweep::run().await?,
                 _ => undo::run().await?,
             }
         }

@@ -18,12 +18,12 @@ use super::report::Figures;
 
 /// What is removed.
 pub struct Case {
-    name: &'static str,
+    pub name: &'static str,
     pub rows: u32,
-    config: &'static str,
-    table: &'static str,
-    sqlite: &'static str,
-    postgres: &'static str,
+    pub config: &'static str,
+    pub table: &'static str,
+    pub sqlite: &'static str,
+    pub postgres: &'static str,
 }
 
 const RETENTION: &str = r#"
@@ -220,7 +220,7 @@ impl Site {
     }
 
     /// Seconds that a verb takes, from start to exit.
-    fn besom(&self, words: &[&str]) -> Result<f64> {
+    pub fn besom(&self, words: &[&str]) -> Result<f64> {
         Ok(self.said(words)?.0)
     }
 

@@ -275,6 +275,23 @@ pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Decides how statements are planned, if that is not known for this version of the schema; returns the version.
+/// Unless a table of the product has a partial index, for which values decide whether it can be used, a statement
+/// has one plan: otherwise SQLite prepares a cached one anew for each use, which takes longer than most reads.
+pub(super) fn decide_plans(conn: &Connection, known: Option<i64>) -> rusqlite::Result<i64> {
+    let schema = conn.prepare_cached("PRAGMA schema_version")?.query_row([], |row| row.get(0))?;
+    if known != Some(schema) {
+        let values_decide: bool = conn.query_row(
+            r"SELECT EXISTS (SELECT 1 FROM sqlite_schema t, pragma_index_list(t.name) i
+               WHERE t.type = 'table' AND i.partial AND t.name NOT LIKE 'besom\_%' ESCAPE '\')",
+            [],
+            |row| row.get(0),
+        )?;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, !values_decide)?;
+    }
+    Ok(schema)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

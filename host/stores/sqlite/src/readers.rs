@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::damage::{Damage, examine};
 use super::error::{Failure, Job, classify};
+use super::open::{decide_plans, names_are_names};
 use super::place::Place;
 use besom_ports::store::{Error, Result};
 
@@ -110,7 +111,12 @@ impl Readers {
                 (self.open().map_err(|e| self.failed(classify(&e)))?, None)
             }
         };
-        let schema = self.decide_plans(&conn, known).map_err(|e| self.failed(classify(&e)))?;
+        let schema = match self.tables {
+            Tables::Own => None,
+            Tables::Products => {
+                Some(decide_plans(&conn, known).map_err(|e| self.failed(classify(&e)))?)
+            }
+        };
         Ok(Reader { conn, schema, permit, read: self.reads.begin() })
     }
 
@@ -153,42 +159,17 @@ impl Readers {
         self.damage.note(failure.into())
     }
 
-    /// Decides whether statements have one plan for all values, if that is not decided for this schema. If they
-    /// have not, SQLite prepares a cached statement anew for each use, which takes longer than most reads.
-    fn decide_plans(&self, conn: &Connection, known: Option<i64>) -> rusqlite::Result<Option<i64>> {
-        if self.tables == Tables::Own {
-            return Ok(None);
-        }
-        let mut version = conn.prepare_cached("PRAGMA schema_version")?;
-        let schema = Some(version.query_row([], |row| row.get(0))?);
-        if schema != known {
-            let one_plan = !values_decide(conn)?;
-            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, one_plan)?;
-        }
-        Ok(schema)
-    }
-
     fn open(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(self.wait_max)?;
         conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-        super::open::names_are_names(&conn)?;
+        names_are_names(&conn)?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
         Ok(conn)
     }
-}
-
-/// Whether a table of the product has a partial index.
-fn values_decide(conn: &Connection) -> rusqlite::Result<bool> {
-    conn.query_row(
-        r"SELECT EXISTS (SELECT 1 FROM sqlite_schema t, pragma_index_list(t.name) i
-           WHERE t.type = 'table' AND i.partial AND t.name NOT LIKE 'besom\_%' ESCAPE '\')",
-        [],
-        |row| row.get(0),
-    )
 }
 
 fn in_transaction<T>(conn: &Connection, job: impl FnOnce(&Connection) -> Job<T>) -> Job<T> {

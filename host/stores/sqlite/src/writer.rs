@@ -24,7 +24,7 @@ use super::damage::Damage;
 use super::error::{Failure, Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::holds::Holds;
-use super::open::Options;
+use super::open::{Options, decide_plans};
 use super::questions::Questions;
 use super::queue::{Priority, Queue, Turn};
 use super::readers::OpenReads;
@@ -105,6 +105,7 @@ impl Writer {
             questions,
             held: Held::default(),
             version: None,
+            schema: None,
             courtesy: Courtesy::new(options.write_share),
             others_write,
             busy: Duration::ZERO,
@@ -207,6 +208,8 @@ pub(super) struct Writing {
     held: Held,
     /// The version of the data (`PRAGMA data_version`) that the last transaction has found.
     version: Option<i64>,
+    /// The version of the schema for which it was decided how statements are planned.
+    schema: Option<i64>,
     courtesy: Courtesy,
     others_write: Arc<AtomicBool>,
     /// For how long the current job has held the write lock.
@@ -306,7 +309,11 @@ impl Writing {
         let sql = "PRAGMA data_version";
         let version = self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
         let now = Instant::now();
-        if self.version.replace(version).is_some_and(|before| before != version) {
+        let before = self.version.replace(version);
+        if before != Some(version) {
+            self.schema = Some(decide_plans(&self.conn, self.schema)?);
+        }
+        if before.is_some_and(|before| before != version) {
             if let Some(said) = self.courtesy.notice(now) {
                 tracing::info!("{said}");
             }
