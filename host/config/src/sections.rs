@@ -141,6 +141,9 @@ keys! {
         pub long_after: Duration = "250ms", within ms(1)..=secs(3_600);
         /// Maximum number of items in one commit.
         pub batch_items: u32 = 1000, within 1..=100_000;
+        /// Maximum number of rows of ranges that one commit changes, unless a single item has more; on SQLite at
+        /// most 500 while others write.
+        pub batch_rows: u32 = 2000, within 1..=1_000_000;
         /// Maximum size of one commit.
         // Of the payloads and changes.
         pub batch_bytes: Bytes = "16MiB", within 4096..=1024 * MIB;

@@ -61,6 +61,7 @@ pub fn settings(
             long_after: config.host.long_after,
             heavy_wait_max: config.host.heavy_wait_max,
             commit_items: config.host.batch_items.max(1) as usize,
+            commit_rows: config.host.batch_rows.into(),
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
             commit_bytes_in_flight: usize::try_from(config.host.commit_bytes_in_flight)
                 .unwrap_or(usize::MAX),

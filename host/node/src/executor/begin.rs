@@ -6,6 +6,8 @@ use besom_core::undo;
 use super::super::window::Window;
 use super::*;
 
+/// Maximum number of rows of ranges in a commit of retries: the store is not asked whether others write.
+const RETRIED_ROWS: u64 = 500;
 /// How many times as long as a task's batches those of others take that it does not wait for.
 const MUCH_LONGER: u32 = 4;
 
@@ -375,7 +377,7 @@ impl Executor {
                 phase: Phase::Reading,
                 revoked: false,
                 bytes: 0,
-                rows_max: self.settings.commit_items as u64,
+                rows_max: self.settings.commit_rows,
                 failures: 0,
                 definition: Arc::clone(&definition),
             },
@@ -418,7 +420,7 @@ impl Executor {
             phase: Phase::Reading,
             revoked: false,
             bytes: 0,
-            rows_max: self.settings.commit_items as u64,
+            rows_max: self.settings.commit_rows.min(RETRIED_ROWS),
             failures: 0,
         };
         self.flights.insert(ticket, flight);

@@ -64,6 +64,8 @@ pub struct Settings {
     pub heavy_wait_max: Duration,
     /// Maximum number of items in one commit, regardless of the task's own limit.
     pub commit_items: usize,
+    /// Maximum number of rows of ranges that one commit changes; a single item may exceed it.
+    pub commit_rows: u64,
     /// Maximum size of the changes in one commit, in bytes; a single item may exceed it.
     pub commit_bytes: usize,
     /// Maximum size of the changes in all commits at once, in bytes; further batches wait, and a
@@ -95,6 +97,7 @@ impl Default for Settings {
             long_after: Duration::from_millis(250),
             heavy_wait_max: Duration::from_secs(5),
             commit_items: 1_000,
+            commit_rows: 2_000,
             commit_bytes: 16 << 20,
             commit_bytes_in_flight: 16 << 20,
             memory_in_flight: 128 << 20,
