@@ -33,10 +33,10 @@ fn ranges(rows: &[u32]) -> Result<Acted, guests::Error> {
 #[test]
 fn a_commit_changes_as_many_rows_of_ranges_as_the_store_and_the_host_allow() {
     for (rows_max, rows, expected) in [
-        (None, [500, 500], 2),
-        (None, [500, 501], 1),
+        (None, [1_000, 1_000], 2),
+        (None, [1_000, 1_001], 1),
         (Some(500), [500, 500], 1),
-        (Some(2_000), [600, 600], 1),
+        (Some(9_000), [1_200, 1_200], 1),
         // A single item may exceed it.
         (Some(100), [500, 500], 1),
     ] {
@@ -48,6 +48,18 @@ fn a_commit_changes_as_many_rows_of_ranges_as_the_store_and_the_host_allow() {
         let committed = commits(&bench.step(Event::Acted(ticket, ranges(&rows))));
         let entries: Vec<usize> = committed.iter().map(|(_, b)| b.entries.len()).collect();
         assert_eq!(entries, [expected], "{rows_max:?} {rows:?}");
+    }
+}
+
+#[test]
+fn a_commit_of_retries_changes_as_many_rows_of_ranges_as_beside_others() {
+    for (rows, expected) in [([250, 250], 2), ([250, 251], 1)] {
+        let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+        let retry = |id: u64| Waiting { source: Source::Retry(id), ..timer("sweep", id, at(400)) };
+        let (ticket, _) = acts(&bench.fed(&[], vec![], vec![retry(1), retry(2)]))[0].clone();
+        let committed = commits(&bench.step(Event::Acted(ticket, ranges(&rows))));
+        let entries: Vec<usize> = committed.iter().map(|(_, b)| b.entries.len()).collect();
+        assert_eq!(entries, [expected], "{rows:?}");
     }
 }
 
