@@ -10,6 +10,7 @@ use besom_record::NAMED_MAX;
 use crate::conformance::World;
 use crate::conformance::tables::{child, collections, dependent, fields, parent, text};
 use crate::conformance::world::{apply, candidate};
+use crate::undone_rows::{latest, undo};
 
 const PARENTS: u64 = 60;
 
@@ -95,7 +96,7 @@ pub async fn what_depends_on_all_rows_fails_with_one(world: &World) {
 pub async fn a_row_that_cannot_be_set_stays_alone(world: &World) {
     write(world, &[]).await;
     let fields = fields([("title", text("new")), ("total", Value::Integer(1))]);
-    let update = Change::UpdateRange { range: all(), fields };
+    let update = Change::UpdateRange { range: all(), fields, increments: vec![] };
     let committed = world.settle(candidate("set"), apply(vec![], vec![update])).await;
     assert_eq!(committed.outcomes, [Outcome::Committed]);
     let rows = world.rows("parents", &["id", "total"]).await;
@@ -104,6 +105,41 @@ pub async fn a_row_that_cannot_be_set_stays_alone(world: &World) {
     let row = world.history().await.pop().unwrap();
     assert_eq!((row.rows, world.latest_images().await.len()), (PARENTS - 1, 59));
     assert!(row.reason.as_deref().unwrap_or_default().contains("p13 stays"), "{row:?}");
+    world.balanced().await;
+}
+
+/// The same where nothing can be added: to null, and beyond 64 bits.
+pub async fn a_row_that_cannot_be_added_to_stays_alone(world: &World) {
+    write(world, &[]).await;
+    let total = |number, total| Change::Update {
+        collection: "parents".into(),
+        key: vec![text(&name(number))],
+        fields: fields([("total", total)]),
+    };
+    let full = Value::Integer(i64::MAX - 1);
+    world
+        .write(vec![total(3, Value::Null), total(20, full.clone()), total(21, full.clone())])
+        .await;
+    let before = world.rows("parents", &["id", "title", "total"]).await;
+    let update = Change::UpdateRange {
+        range: all(),
+        fields: fields([("title", text("new"))]),
+        increments: fields([("total", Value::Integer(2))]),
+    };
+    let committed = world.settle(candidate("added"), apply(vec![], vec![update])).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    let rows = world.rows("parents", &["id", "title", "total"]).await;
+    let (stayed, added): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().partition(|row| row[2] != Value::Integer(2));
+    assert_eq!(stayed, [&before[3], &before[20], &before[21]]);
+    assert!(added.iter().all(|row| row[1] == text("new")), "{added:?}");
+    let row = world.history().await.pop().unwrap();
+    assert_eq!((row.rows, world.latest_images().await.len()), (PARENTS - 3, 57));
+    let reason = row.reason.unwrap_or_default();
+    assert!(reason.starts_with("3 rows could not be changed: "), "{reason}");
+    let undone = undo(world, latest(world).await, &[]).await;
+    assert_eq!((undone.rows, undone.reason), (PARENTS - 3, None));
+    assert_eq!(world.rows("parents", &["id", "title", "total"]).await, before);
     world.balanced().await;
 }
 

@@ -50,7 +50,11 @@ fn ways() -> Vec<(&'static str, Vec<Guard>, Vec<Change>)> {
         ("guarded delete", vec![seen()], vec![delete()]),
         ("read set", vec![Guard::Complete(Arc::clone(&set))], vec![Change::DeleteReadSet(set)]),
         ("delete of a range", vec![], vec![Change::DeleteRange(range())]),
-        ("update of a range", vec![], vec![Change::UpdateRange { range: range(), fields: one() }]),
+        (
+            "update of a range",
+            vec![],
+            vec![Change::UpdateRange { range: range(), fields: one(), increments: vec![] }],
+        ),
         ("guarded range", vec![exists()], vec![Change::DeleteRange(range())]),
     ]
 }

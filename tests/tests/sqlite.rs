@@ -96,6 +96,8 @@ fn rows_that_the_database_refuses_stay_alone() {
             refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
             product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
         }
+        refused_rows::a_row_that_cannot_be_added_to_stays_alone(&world).await;
+        product.execute_batch("DELETE FROM parents").expect("the rows");
         let trigger = "CREATE TRIGGER refuses BEFORE DELETE ON parents
                        BEGIN SELECT CASE WHEN old.id IN ('p05', 'p40') THEN raise(ABORT, 'never')
                                          WHEN old.id = 'p13' THEN raise(ABORT, 'not yet') END; END";
@@ -265,7 +267,7 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
         // What was set comes back as well.
         let range = RowRange { collection: "counters".into(), rows: 100, ..RowRange::default() };
         let set = vec![Field::new("n", Value::Integer(0))];
-        let set = Change::UpdateRange { range: Arc::new(range), fields: set };
+        let set = Change::UpdateRange { range: Arc::new(range), fields: set, increments: vec![] };
         world.settle(candidate("set"), apply(vec![], vec![set])).await;
         assert_ne!(dump(counters), before.0);
         assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None);

@@ -60,9 +60,15 @@ pub fn read(
     for setting in &manifest.settings {
         match (table.get(&setting.name), &setting.default) {
             (Some(entry), _) => {
-                match value(setting, entry).and_then(|value| chosen(setting, value)) {
+                let read_value = match (setting.kind, &entry.node) {
+                    (SettingKind::Texts, Node::Array(entries)) => list(setting, entries),
+                    _ => value(setting, entry)
+                        .and_then(|value| chosen(setting, value))
+                        .map_err(|fault| (&entry.span, fault)),
+                };
+                match read_value {
                     Ok(value) => read.fields.push(Field::new(&setting.name, value)),
-                    Err(fault) => walker.fault(&entry.span, fault),
+                    Err((span, fault)) => walker.fault(span, fault),
                 }
             }
             (None, Some(default)) => read.fields.push(Field::new(&setting.name, default.clone())),
@@ -86,6 +92,7 @@ fn example(kind: SettingKind) -> &'static str {
         SettingKind::Float => "1.0",
         SettingKind::Text => "\"text\"",
         SettingKind::Duration => "\"1h\"",
+        SettingKind::Texts => "[\"text\", \"text\"]",
     }
 }
 
@@ -117,6 +124,7 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
                 SettingKind::Float => "a number",
                 SettingKind::Text => "a string",
                 SettingKind::Duration => "a duration such as \"7d\"",
+                SettingKind::Texts => "an array of strings",
             };
             let message = format!("`{}` must be {noun}, not {}", setting.name, node.noun());
             return Err(Fault::new(message).fix(format!(
@@ -162,17 +170,43 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
     Ok(value)
 }
 
+/// Reads a list of texts. A fault has the place of its entry.
+fn list<'e>(setting: &Setting, entries: &'e [(Span, Node)]) -> Result<Value, (&'e Span, Fault)> {
+    let mut texts = Vec::with_capacity(entries.len());
+    for (span, node) in entries {
+        let Node::Text(text) = node else {
+            if *node == Node::Broken {
+                continue; // Already reported by the parser.
+            }
+            let (name, noun) = (&setting.name, node.noun());
+            let fault = Fault::new(format!("an entry of `{name}` must be a string, not {noun}"));
+            return Err((
+                span,
+                fault.fix(format!("write, for example, {}", example(setting.kind))),
+            ));
+        };
+        is_choice(setting, text).map_err(|fault| (span, fault))?;
+        texts.push(serde_json::Value::from(text.as_str()));
+    }
+    Ok(Value::Json(serde_json::Value::Array(texts).to_string()))
+}
+
 /// Checks that the value of a choice is one of its words.
 fn chosen(setting: &Setting, value: Value) -> Result<Value, Fault> {
-    let words = &setting.choices;
-    match &value {
-        Value::Text(word) if !words.is_empty() && !words.contains(word) => {
-            let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-            Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name))
-                .fix(format!("write {}", quoted.join(" or "))))
-        }
-        _ => Ok(value),
+    if let Value::Text(word) = &value {
+        is_choice(setting, word)?;
     }
+    Ok(value)
+}
+
+fn is_choice(setting: &Setting, word: &String) -> Result<(), Fault> {
+    let words = &setting.choices;
+    if words.is_empty() || words.contains(word) {
+        return Ok(());
+    }
+    let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name))
+        .fix(format!("write {}", quoted.join(" or "))))
 }
 
 fn below(a: &Value, b: &Value) -> bool {

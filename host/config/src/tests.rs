@@ -74,6 +74,12 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
             manifest.settings.push(setting("mode", SettingKind::Text, merge));
             let mode = manifest.settings.last_mut().expect("it was added");
             mode.choices = vec!["merge".into(), "reset".into()];
+            let none = Some(Value::Json("[]".into()));
+            manifest.settings.push(setting("key", SettingKind::Texts, none.clone()));
+            manifest.settings.push(Setting {
+                choices: vec!["asc".into(), "desc".into()],
+                ..setting("orders", SettingKind::Texts, none)
+            });
             found(manifest, true)
         }
         "timely" => {
@@ -301,6 +307,41 @@ besom.toml:4:8: error: "trim" is not a valid value for `mode`
     let chosen = load(&task("reset")).unwrap();
     let setting = chosen.tasks["a"].settings.iter().find(|field| field.name == "mode");
     assert_eq!(setting.unwrap().value, Value::Text("reset".into()));
+}
+
+#[test]
+fn a_list_of_texts_is_an_array_of_strings() {
+    let task = |settings: &str| {
+        format!("[tasks.a]\nplugin = \"choosy\"\n[tasks.a.settings]\n{settings}\n")
+    };
+    check(
+        &task("key = \"id\"\norders = [\"asc\", \"down\"]"),
+        r#"
+besom.toml:4:7: error: `key` must be an array of strings, not a string
+  4 | key = "id"
+    |       ^^^^ write, for example, key = ["text", "text"]
+besom.toml:5:18: error: "down" is not a valid value for `orders`
+  5 | orders = ["asc", "down"]
+    |                  ^^^^^^ write "asc" or "desc"
+"#,
+    );
+    check(
+        &task("key = [\"id\", 7]"),
+        r#"
+besom.toml:4:14: error: an entry of `key` must be a string, not an integer
+  4 | key = ["id", 7]
+    |              ^ write, for example, key = ["text", "text"]
+"#,
+    );
+    let read = load(&task("key = [\"a\", \"b\\\"\"]\norders = []")).unwrap();
+    let value = |name: &str| {
+        let field = read.tasks["a"].settings.iter().find(|field| field.name == name);
+        field.unwrap().value.clone()
+    };
+    assert_eq!(value("key"), Value::Json(r#"["a","b\""]"#.into()));
+    assert_eq!(value("orders"), Value::Json("[]".into()));
+    let default = load("[tasks.a]\nplugin = \"choosy\"\n").unwrap();
+    assert!(default.tasks["a"].settings.contains(&Field::new("key", Value::Json("[]".into()))));
 }
 
 #[test]

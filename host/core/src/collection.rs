@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::counted;
-use crate::proposal::{Condition, Filter};
+use crate::proposal::{Comparison, Condition, Filter};
 use crate::value::{Kind, Value};
 
 /// How a column stores its kind where the database leaves a choice.
@@ -65,6 +65,17 @@ impl Column {
             }
             false => format!("{name:?} ({own}) cannot be compared with {other:?} ({of_other})"),
         })
+    }
+
+    /// Refuses a comparison by order if its kind has none: databases order JSON in different ways, or not at all.
+    ///
+    /// # Errors
+    /// A refusal, in words.
+    pub fn has_order(self, name: &str, comparison: Comparison) -> Result<(), String> {
+        match self.kind == Kind::Json && comparison.is_of_order() {
+            true => Err(format!("{name:?} (json) has no order: compare it for equality")),
+            false => Ok(()),
+        }
     }
 
     /// Refuses to ask what it begins with if it is no text.

@@ -29,6 +29,11 @@ pub enum Comparison {
 }
 
 impl Comparison {
+    /// Whether it asks for more than equality.
+    pub fn is_of_order(self) -> bool {
+        !matches!(self, Comparison::Equal | Comparison::NotEqual)
+    }
+
     /// As it is written between two values.
     pub fn sign(self) -> &'static str {
         match self {
@@ -176,7 +181,21 @@ pub enum Guard {
     Complete(Arc<ReadSet>),
     /// The activity key is idle. *Unknown* fails as well.
     Idle(String),
+    /// No row has this key.
+    Missing {
+        /// The collection's name in the mapping.
+        collection: String,
+        /// The row's key, without the tenant.
+        key: RowKey,
+    },
+    /// At least so many rows match.
+    AtLeast(Filter, u32),
+    /// At most so many rows match.
+    AtMost(Filter, u32),
 }
+
+/// Maximum number of rows that a guard counts.
+pub const GUARD_ROWS_MAX: u32 = 1_000;
 
 /// A change, within the item's tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -231,6 +250,8 @@ pub enum Change {
         range: Arc<RowRange>,
         /// The columns to set.
         fields: Vec<Field>,
+        /// Other columns, which are added to, and their increments ([`Value::Integer`]).
+        increments: Vec<Field>,
     },
     /// Moves the rows of a range into another collection: each is inserted there with all its columns, and deleted
     /// as [`Change::DeleteRange`] deletes it.
@@ -370,7 +391,9 @@ impl Change {
     pub fn of_range(&self) -> Option<(&RowRange, Fate<'_>)> {
         match self {
             Change::DeleteRange(range) => Some((range, Fate::Deleted)),
-            Change::UpdateRange { range, fields } => Some((range, Fate::Set(fields))),
+            Change::UpdateRange { range, fields, increments } => {
+                Some((range, Fate::Set(fields, increments)))
+            }
             Change::MoveRange { range, into } => Some((range, Fate::Moved(into))),
             _ => None,
         }
@@ -403,8 +426,8 @@ impl Flavor for Hashing {
 pub enum Fate<'a> {
     /// They are deleted.
     Deleted,
-    /// These columns of them are set.
-    Set(&'a [Field]),
+    /// These columns of them are set, and these are added to.
+    Set(&'a [Field], &'a [Field]),
     /// They are moved into this collection.
     Moved(&'a str),
 }
@@ -495,7 +518,13 @@ impl Proposal {
         };
         self.guards.iter().any(|guard| match guard {
             Guard::Columns { collection: of, key: seen, .. } => of == collection && seen == key,
-            Guard::Exists(_) | Guard::Absent(_) | Guard::Complete(_) | Guard::Idle(_) => false,
+            Guard::Exists(_)
+            | Guard::Absent(_)
+            | Guard::Complete(_)
+            | Guard::Idle(_)
+            | Guard::Missing { .. }
+            | Guard::AtLeast(..)
+            | Guard::AtMost(..) => false,
         })
     }
 }

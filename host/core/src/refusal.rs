@@ -54,8 +54,8 @@ impl<'a> Court<'a> {
                 let collection = self.row(collection, key)?;
                 compared(collection, conditions)
             }
-            Guard::Exists(filter) => self.filter(filter).map(drop),
-            Guard::Absent(filter) => {
+            Guard::Exists(filter) | Guard::AtLeast(filter, _) => self.filter(filter).map(drop),
+            Guard::Absent(filter) | Guard::AtMost(filter, _) => {
                 for (anchor, key) in self.filter(filter)?.anchors_of(filter)? {
                     self.row(&anchor.collection, &key)?;
                 }
@@ -63,6 +63,7 @@ impl<'a> Court<'a> {
             }
             Guard::Complete(set) => self.read_set(set),
             Guard::Idle(_) => Ok(()),
+            Guard::Missing { collection, key } => self.row(collection, key).map(drop),
         }
     }
 
@@ -82,27 +83,24 @@ impl<'a> Court<'a> {
                 written(self.row(collection, key)?, fields)
             }
             Change::Increment { collection, key, fields } => {
-                let collection = self.row(collection, key)?;
-                let by = |field: &&Field| !matches!(field.value, Value::Integer(_));
-                if let Some(Field { name, .. }) = fields.iter().find(by) {
-                    return Err(format!("the increment of {name} is not an integer").into());
-                }
-                written(collection, fields)
+                incremented(self.row(collection, key)?, fields)
             }
             Change::Delete { collection, key } => self.row(collection, key).map(drop),
             Change::DeleteReadSet(set) => self.read_set(set),
             Change::DeleteRange(range) => self.range(range).map(drop),
-            Change::UpdateRange { range, fields } => {
+            Change::UpdateRange { range, fields, increments } => {
                 let collection = self.range(range)?;
+                let mut changed = fields.iter().chain(increments);
                 if let Some(field) =
-                    fields.iter().find(|f| collection.key.iter().any(|name| f.name == *name))
+                    changed.find(|f| collection.key.iter().any(|name| f.name == *name))
                 {
                     let (name, column) = (&collection.name, &field.name);
                     let why =
                         format!("{name}.{column} is part of the key, which a range cannot set");
                     return Err(why.into());
                 }
-                written(collection, fields)
+                written(collection, fields)?;
+                incremented(collection, increments)
             }
             Change::MoveRange { range, into } => {
                 let (from, into) = (self.range(range)?, self.rows(into)?);
@@ -190,12 +188,16 @@ fn compared(collection: &Collection, conditions: &[Condition]) -> Result<(), Mis
     conditions.iter().try_for_each(|Condition { column: name, test }| {
         let column = collection.column(name)?;
         match test {
-            Test::Value(_, value) => fits(collection, name, column, value),
+            Test::Value(comparison, value) => {
+                fits(collection, name, column, value)?;
+                Ok(column.has_order(name, *comparison)?)
+            }
             Test::OneOf(values) | Test::NoneOf(values) => {
                 values.iter().try_for_each(|value| fits(collection, name, column, value))
             }
-            Test::Column(_, other) => {
-                Ok(column.comparable(name, collection.column(other)?, other)?)
+            Test::Column(comparison, other) => {
+                column.comparable(name, collection.column(other)?, other)?;
+                Ok(column.has_order(name, *comparison)?)
             }
             Test::StartsWith(_) => Ok(column.has_prefixes(name)?),
         }
@@ -206,6 +208,19 @@ fn written(collection: &Collection, fields: &[Field]) -> Result<(), Misfit> {
     fields.iter().try_for_each(|Field { name, value }| {
         fits(collection, name, collection.column_to_write(name)?, value)
     })
+}
+
+/// Only an integer has an increment: of another number, the stores would add it or not.
+fn incremented(collection: &Collection, fields: &[Field]) -> Result<(), Misfit> {
+    let by = |field: &&Field| !matches!(field.value, Value::Integer(_));
+    if let Some(Field { name, .. }) = fields.iter().find(by) {
+        return Err(format!("the increment of {name} is not an integer").into());
+    }
+    let is_float = |name: &str| collection.columns.get(name).is_some_and(|c| c.kind == Kind::Float);
+    if let Some(Field { name, .. }) = fields.iter().find(|field| is_float(&field.name)) {
+        return Err(format!("{}.{name} is not an integer column", collection.name).into());
+    }
+    written(collection, fields)
 }
 
 fn fits(collection: &Collection, name: &str, column: Column, value: &Value) -> Result<(), Misfit> {

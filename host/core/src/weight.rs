@@ -1,7 +1,7 @@
 //! The weight of a proposal in bytes of values. It bounds the verdicts that are held in memory and the
 //! size of a commit.
 
-use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet, RowRange, Test};
+use crate::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet, RowRange, Test};
 use crate::value::{Field, Value};
 
 /// The cost of a row in addition to its values: index entries and headers.
@@ -24,9 +24,12 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
             Guard::Columns { collection, key, conditions } => {
                 ROW + collection.len() + of_values(key) + of_conditions(conditions)
             }
-            Guard::Exists(filter) | Guard::Absent(filter) => {
-                ROW + filter.collection.len() + of_conditions(&filter.conditions)
+            Guard::Exists(filter) | Guard::Absent(filter) => of_filter(filter),
+            // The rows that it counts are locked, or looked at.
+            Guard::AtLeast(filter, rows) | Guard::AtMost(filter, rows) => {
+                of_filter(filter) + *rows as usize * ROW
             }
+            Guard::Missing { collection, key } => ROW + collection.len() + of_values(key),
             Guard::Idle(key) => ROW + key.len(),
         })
         .sum();
@@ -43,13 +46,19 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
             Change::Delete { key, .. } => ROW + of_values(key),
             Change::DeleteReadSet(set) => of_set(set),
             Change::DeleteRange(range) => of_range(range),
-            Change::UpdateRange { range, fields } => of_range(range) + of_fields(fields),
+            Change::UpdateRange { range, fields, increments } => {
+                of_range(range) + of_fields(fields) + of_fields(increments)
+            }
             Change::MoveRange { range, .. } => of_range(range) * 2,
             Change::Restore(restore) => restore.rows as usize * ROW_OF_RANGE,
             Change::Emit { topic, key, payload } => ROW + topic.len() + key.len() + payload.len(),
         })
         .sum();
     guards + changes
+}
+
+fn of_filter(filter: &Filter) -> usize {
+    ROW + filter.collection.len() + of_conditions(&filter.conditions)
 }
 
 fn of_set(set: &ReadSet) -> usize {
@@ -88,7 +97,7 @@ fn of_values(values: &[Value]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proposal::{Filter, OnGuardFailed};
+    use crate::proposal::OnGuardFailed;
 
     #[test]
     fn each_condition_of_a_guard_has_its_weight() {
@@ -110,6 +119,7 @@ mod tests {
         for (guard, fixed) in [
             (Guard::Exists(filter(1_000)), ROW + 1),
             (Guard::Absent(filter(1_000)), ROW + 1),
+            (Guard::AtLeast(filter(1_000), 3), ROW + 1 + 3 * ROW),
             (columns(1_000), ROW + 1 + 8),
         ] {
             assert_eq!(of_proposal(&proposal(vec![guard])), fixed + 1_000 * one);

@@ -38,6 +38,16 @@ pub enum SettingKind {
     Text,
     /// A duration such as `7d`; passed to the plugin in milliseconds.
     Duration,
+    /// A list of texts; passed to the plugin as a JSON array of strings.
+    Texts,
+}
+
+/// The texts of a value of [`SettingKind::Texts`]; none: it is of another kind.
+pub fn texts(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Json(json) => serde_json::from_str(json).ok(),
+        _ => None,
+    }
 }
 
 /// A setting that a plugin declares.

@@ -169,6 +169,7 @@ pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
                 wit::SettingKind::Float => SettingKind::Float,
                 wit::SettingKind::Text => SettingKind::Text,
                 wit::SettingKind::Duration => SettingKind::Duration,
+                wit::SettingKind::Texts => SettingKind::Texts,
             },
             default: bound(s.default)?,
             minimum: bound(s.minimum)?,

@@ -129,7 +129,9 @@ impl Noise {
     }
 
     fn guard(&mut self) -> wit::Guard {
-        match self.0.random_range(0..5) {
+        let counted =
+            |noise: &mut Noise| wit::Counted { filter: noise.filter(), rows: noise.0.random() };
+        match self.0.random_range(0..8) {
             0 => wit::Guard::Columns(wit::ColumnGuard {
                 collection: self.text(),
                 key: self.key(),
@@ -138,6 +140,11 @@ impl Noise {
             1 => wit::Guard::Exists(self.filter()),
             2 => wit::Guard::Absent(self.filter()),
             3 => wit::Guard::Complete(self.0.random()),
+            4 => wit::Guard::AtLeast(counted(self)),
+            5 => wit::Guard::AtMost(counted(self)),
+            6 => {
+                wit::Guard::Missing(wit::RowReference { collection: self.text(), key: self.key() })
+            }
             _ => wit::Guard::Idle(self.text()),
         }
     }
@@ -166,7 +173,8 @@ impl Noise {
             6 => wit::Change::DeleteRange(self.range(collection)),
             7 => {
                 let (range, fields) = (self.range(collection), self.list(3, Noise::field));
-                wit::Change::UpdateRange(wit::RangeChange { range, fields })
+                let increments = self.list(2, Noise::field);
+                wit::Change::UpdateRange(wit::RangeChange { range, fields, increments })
             }
             8 => {
                 let (range, into) = (self.range(collection), self.text());
@@ -174,7 +182,8 @@ impl Noise {
             }
             _ => {
                 let (key, payload) = (self.text(), self.bytes());
-                wit::Change::Emit(wit::Message { topic: collection, key, payload })
+                let extra = self.list(2, Noise::field);
+                wit::Change::Emit(wit::Message { topic: collection, key, payload, extra })
             }
         }
     }
@@ -190,13 +199,22 @@ impl Noise {
             after: self.0.random::<bool>().then(|| self.bytes()),
             until: self.0.random::<bool>().then(|| self.bytes()),
             rows: self.0.random(),
+            extra: self.list(2, Noise::field),
         }
     }
 
     fn verdict(&mut self) -> wit::Verdict {
         match self.0.random_range(0..8) {
-            0 => wit::Verdict::Skip(wit::Skipped { reason: self.text(), settled: self.0.random() }),
-            1 => wit::Verdict::Retry(wit::Retried { after: self.0.random(), reason: self.text() }),
+            0 => wit::Verdict::Skip(wit::Skipped {
+                reason: self.text(),
+                settled: self.0.random(),
+                extra: self.list(2, Noise::field),
+            }),
+            1 => wit::Verdict::Retry(wit::Retried {
+                after: self.0.random(),
+                reason: self.text(),
+                extra: self.list(2, Noise::field),
+            }),
             2 => wit::Verdict::Dead(self.text()),
             _ => wit::Verdict::Propose(wit::Proposal {
                 guards: self.list(2, Noise::guard),
@@ -206,6 +224,7 @@ impl Noise {
                     false => wit::GuardFailed::Retry(self.0.random()),
                 },
                 notes: self.list(2, Noise::field),
+                extra: self.list(2, Noise::field),
             }),
         }
     }
@@ -218,6 +237,7 @@ impl Noise {
             due: self.some(Noise::integer),
             version: self.text(),
             payload: self.bytes(),
+            extra: self.list(2, Noise::field),
         }
     }
 
@@ -230,6 +250,7 @@ impl Noise {
                 wit::SettingKind::Float,
                 wit::SettingKind::Text,
                 wit::SettingKind::Duration,
+                wit::SettingKind::Texts,
             ]
             .choose(&mut noise.0)
             .expect("one"),
@@ -238,6 +259,7 @@ impl Noise {
             maximum: noise.some(Noise::value),
             choices: noise.list(2, Noise::text),
             doc: noise.text(),
+            extra: noise.list(2, Noise::field),
         };
         let request = |noise: &mut Noise| wit::CollectionRequest {
             collection: noise.text(),
@@ -246,6 +268,7 @@ impl Noise {
             optional_columns: noise.list(2, Noise::text),
             optional: noise.0.random(),
             described: noise.0.random(),
+            extra: noise.list(2, Noise::field),
         };
         wit::Manifest {
             name: self.text(),

@@ -6,7 +6,7 @@ use besom_core::collection::Operations;
 use besom_core::value::{Field, Value};
 
 use super::bounds::shown;
-use besom_ports::guests::{Manifest, Setting, SettingKind};
+use besom_ports::guests::{Manifest, Setting, SettingKind, texts};
 
 /// Maximum number of settings, of collections, of topics and of columns.
 const ENTRIES_MAX: usize = 1_000;
@@ -158,18 +158,24 @@ fn choice_faults(setting: &Setting, faults: &mut Vec<String>) {
     if setting.choices.len() > ENTRIES_MAX {
         faults.push(format!("{place}: more than {ENTRIES_MAX} choices"));
     }
-    if setting.kind != SettingKind::Text {
-        faults.push(format!("{place}: only a text setting can have choices"));
+    if !matches!(setting.kind, SettingKind::Text | SettingKind::Texts) {
+        faults.push(format!("{place}: only a setting of text can have choices"));
     }
-    if let Some(Value::Text(default)) = &setting.default
-        && !setting.choices.contains(default)
-    {
+    let defaults = match &setting.default {
+        Some(Value::Text(default)) => vec![default.clone()],
+        Some(default) => texts(default).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    if let Some(default) = defaults.iter().find(|default| !setting.choices.contains(default)) {
         faults.push(format!("{place}: the default {:?} is not one of the choices", shown(default)));
     }
 }
 
 /// Whether the value has this type. A duration is an integer number of milliseconds here.
 fn fits(kind: SettingKind, value: &Value) -> bool {
+    if kind == SettingKind::Texts {
+        return texts(value).is_some();
+    }
     matches!(
         (kind, value),
         (SettingKind::Bool, Value::Bool(_))
@@ -211,6 +217,12 @@ mod tests {
             choices: vec![],
             doc: String::new(),
         };
+        let keys = Setting {
+            name: "keys".into(),
+            kind: SettingKind::Texts,
+            default: Some(Value::Json("[\"a\", \"b\"]".into())),
+            ..mode.clone()
+        };
         let request = CollectionRequest {
             collection: "documents".into(),
             operations: Operations { read: true, ..Operations::default() },
@@ -221,7 +233,7 @@ mod tests {
             name: "tidy".into(),
             version: "1.0.0-rc.1".into(),
             doc: String::new(),
-            settings: vec![setting, mode],
+            settings: vec![setting, mode, keys],
             collections: vec![request],
             topics: vec!["tidied".into()],
             activity: false,
@@ -235,6 +247,7 @@ mod tests {
     fn a_default_is_one_of_the_choices() {
         let mut manifest = sound();
         manifest.settings[1].choices = vec!["merge".into(), "reset".into()];
+        manifest.settings[2].choices = vec!["b".into(), "a".into()];
         assert_eq!(faults(&manifest), Vec::<String>::new());
     }
 
@@ -258,7 +271,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         type Mistake = fn(&mut Manifest);
-        let cases: [(Mistake, &str); 12] = [
+        let cases: [(Mistake, &str); 14] = [
             (|m| m.name = "a b".into(), "`a b` is not a valid name"),
             (|m| m.version = "1.0".into(), "`1.0` is not a semantic version"),
             (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is listed twice"),
@@ -268,7 +281,12 @@ mod tests {
             (|m| m.collections[0].operations.read = false, "requests no operation"),
             (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is listed twice"),
             (|m| m.topics.push(String::new()), "topics: `` is not a valid name"),
-            (|m| m.settings[0].choices.push("all".into()), "only a text setting"),
+            (|m| m.settings[0].choices.push("all".into()), "only a setting of text"),
+            (|m| m.settings[2].default = Some(Value::Json("[1]".into())), "default does not have"),
+            (
+                |m| m.settings[2].choices.push("b".into()),
+                "the default \"a\" is not one of the choices",
+            ),
             (
                 |m| m.settings[1].choices.push("reset".into()),
                 "the default \"merge\" is not one of the choices",

@@ -175,6 +175,7 @@ mod tests {
             due: None,
             version: String::new(),
             payload: vec![],
+            extra: vec![],
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use besom_core::delivery::PAYLOAD_BYTES_MAX;
 use besom_core::ids::Tenant;
 use besom_core::proposal::{
-    Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, RowRange, Verdict,
+    Change, Filter, GUARD_ROWS_MAX, Guard, OnGuardFailed, Proposal, ReadSet, RowRange, Verdict,
 };
 use besom_core::value::{Field, Value};
 
@@ -21,8 +21,8 @@ use besom_ports::guests::{Fault, Limits};
 /// Maximum number of guards of one item, and of the conditions in all of them.
 const GUARDS_MAX: usize = 1_000;
 const GUARD_CONDITIONS_MAX: usize = 4_000;
-/// Maximum number of guards of one item that search rows by conditions (`exists`, `absent`). Their
-/// cost depends on the contents of the table.
+/// Maximum number of guards of one item that search rows by conditions (`exists`, `absent`, `at-least`,
+/// `at-most`). Their cost depends on the contents of the table.
 const QUESTIONS_MAX: usize = 64;
 /// Maximum number of notes of one item, and their size in bytes.
 const NOTES_MAX: usize = 64;
@@ -76,6 +76,16 @@ fn limit(what: &str, count: u64, max: u64) -> Result<(), Violation> {
     Ok(())
 }
 
+/// Refuses increments that are no integers.
+fn are_increments(collection: &str, fields: &[Field]) -> Result<(), Violation> {
+    match fields.iter().find(|field| !matches!(field.value, Value::Integer(_))) {
+        None => Ok(()),
+        Some(Field { name, .. }) => Err(Violation::Contract(format!(
+            "an increment must be an integer: `{collection}.{name}` is incremented by another type"
+        ))),
+    }
+}
+
 /// Cuts off a text of the guest, or one that names what it asked for.
 fn cut(text: String) -> String {
     bounds::cut(text, bounds::MESSAGE_BYTES_MAX)
@@ -105,10 +115,10 @@ impl Court<'_> {
     ) -> Result<Verdict, Violation> {
         Ok(match verdict {
             wit::Verdict::Propose(proposal) => Verdict::Propose(self.proposal(tenant, proposal)?),
-            wit::Verdict::Skip(wit::Skipped { reason, settled }) => {
+            wit::Verdict::Skip(wit::Skipped { reason, settled, extra: _ }) => {
                 Verdict::Skip { reason: cut(reason), settled }
             }
-            wit::Verdict::Retry(wit::Retried { after, reason }) => {
+            wit::Verdict::Retry(wit::Retried { after, reason, extra: _ }) => {
                 Verdict::Retry { after_ms: after.min(AFTER_MS_MAX), reason: cut(reason) }
             }
             wit::Verdict::Dead(reason) => Verdict::Dead { reason: cut(reason) },
@@ -128,16 +138,25 @@ impl Court<'_> {
         limit("bytes of notes", weight as u64, NOTES_BYTES_MAX as u64)?;
         let compared = proposal.guards.iter().map(|guard| match guard {
             wit::Guard::Columns(guard) => bounds::tests(&guard.conditions),
-            wit::Guard::Exists(filter) | wit::Guard::Absent(filter) => {
-                bounds::tests(&filter.conditions)
-            }
-            wit::Guard::Complete(_) | wit::Guard::Idle(_) => 0,
+            wit::Guard::Exists(filter)
+            | wit::Guard::Absent(filter)
+            | wit::Guard::AtLeast(wit::Counted { filter, .. })
+            | wit::Guard::AtMost(wit::Counted { filter, .. }) => bounds::tests(&filter.conditions),
+            wit::Guard::Complete(_) | wit::Guard::Idle(_) | wit::Guard::Missing(_) => 0,
         });
         let compared = compared.sum::<usize>() as u64;
         limit("conditions in all guards", compared, GUARD_CONDITIONS_MAX as u64)?;
         let questions = proposal.guards.iter();
         let questions = questions
-            .filter(|guard| matches!(guard, wit::Guard::Exists(_) | wit::Guard::Absent(_)))
+            .filter(|guard| {
+                matches!(
+                    guard,
+                    wit::Guard::Exists(_)
+                        | wit::Guard::Absent(_)
+                        | wit::Guard::AtLeast(_)
+                        | wit::Guard::AtMost(_)
+                )
+            })
             .count();
         limit("guards on rows by conditions", questions as u64, QUESTIONS_MAX as u64)?;
         let guards = proposal.guards.into_iter().map(|guard| self.guard(tenant, guard));
@@ -198,6 +217,19 @@ impl Court<'_> {
                 self.may_compare(&filter.collection, &filter.conditions)?;
                 Guard::Absent(self.filter(filter)?)
             }
+            wit::Guard::Missing(wit::RowReference { collection, key }) => {
+                self.may_compare(&collection, &[])?;
+                let key = convert::values(key)?;
+                Guard::Missing { collection: self.access.collection(collection), key }
+            }
+            wit::Guard::AtLeast(counted) => {
+                let (filter, rows) = self.counted(counted)?;
+                Guard::AtLeast(filter, rows)
+            }
+            wit::Guard::AtMost(counted) => {
+                let (filter, rows) = self.counted(counted)?;
+                Guard::AtMost(filter, rows)
+            }
             wit::Guard::Complete(id) => Guard::Complete(self.read_set(tenant, id)?),
             wit::Guard::Idle(key) => {
                 self.access.to_activity()?;
@@ -206,6 +238,13 @@ impl Court<'_> {
                 Guard::Idle(key)
             }
         })
+    }
+
+    fn counted(&self, counted: wit::Counted) -> Result<(Filter, u32), Violation> {
+        let wit::Counted { filter, rows } = counted;
+        limit("rows that a guard counts", u64::from(rows), u64::from(GUARD_ROWS_MAX))?;
+        self.may_compare(&filter.collection, &filter.conditions)?;
+        Ok((self.filter(filter)?, rows))
     }
 
     fn filter(&self, filter: wit::Filter) -> Result<Filter, Violation> {
@@ -241,13 +280,7 @@ impl Court<'_> {
             }
             wit::Change::Increment(wit::KeyedChange { collection, key, fields }) => {
                 let fields = self.fields(&collection, &[Operation::Update], fields)?;
-                if let Some(f) = fields.iter().find(|f| !matches!(f.value, Value::Integer(_))) {
-                    return Err(Violation::Contract(format!(
-                        "an increment must be an integer: `{collection}.{}` is incremented by \
-                         another type",
-                        f.name
-                    )));
-                }
+                are_increments(&collection, &fields)?;
                 let collection = self.access.collection(collection);
                 Change::Increment { collection, key: convert::values(key)?, fields }
             }
@@ -264,12 +297,14 @@ impl Court<'_> {
             wit::Change::DeleteRange(range) => {
                 Change::DeleteRange(Arc::new(self.range(Operation::Delete, range)?))
             }
-            wit::Change::UpdateRange(wit::RangeChange { range, fields }) => {
-                let fields = self.fields(&range.collection, &[Operation::Update], fields)?;
-                Change::UpdateRange {
-                    range: Arc::new(self.range(Operation::Update, range)?),
-                    fields,
-                }
+            wit::Change::UpdateRange(wit::RangeChange { range, mut fields, increments }) => {
+                let set = fields.len();
+                fields.extend(increments);
+                let mut fields = self.fields(&range.collection, &[Operation::Update], fields)?;
+                let increments = fields.split_off(set);
+                are_increments(&range.collection, &increments)?;
+                let range = Arc::new(self.range(Operation::Update, range)?);
+                Change::UpdateRange { range, fields, increments }
             }
             wit::Change::MoveRange(wit::RangeMove { range, into }) => {
                 self.access.to_whole(&into, Operation::Insert)?;
@@ -278,7 +313,7 @@ impl Court<'_> {
                     into: self.access.collection(into),
                 }
             }
-            wit::Change::Emit(wit::Message { topic, key, payload }) => {
+            wit::Change::Emit(wit::Message { topic, key, payload, extra: _ }) => {
                 self.access.to_topic(&topic)?;
                 let most = MESSAGE_KEY_BYTES_MAX as u64;
                 limit("bytes in the key of a message", key.len() as u64, most)?;
@@ -396,13 +431,14 @@ mod tests {
         let court = Court { access: &access, limits: &limits, sets: &sets };
         let long = || "x".repeat(1 << 20);
         let delete = wit::RowReference { collection: long(), key: vec![] };
-        let emit = wit::Message { topic: long(), key: "k".into(), payload: vec![] };
+        let emit = wit::Message { topic: long(), key: "k".into(), payload: vec![], extra: vec![] };
         for change in [wit::Change::Delete(delete), wit::Change::Emit(emit)] {
             let proposal = wit::Proposal {
                 guards: vec![],
                 changes: vec![change],
                 on_guard_failed: wit::GuardFailed::Retry(0),
                 notes: vec![],
+                extra: vec![],
             };
             let fault = court.hear(None, wit::Verdict::Propose(proposal)).unwrap_err();
             let refused = fault.refused.map_or(0, |reason| reason.len());
@@ -426,6 +462,7 @@ mod tests {
                 changes: vec![],
                 on_guard_failed: wit::GuardFailed::Skip("guard".into()),
                 notes: vec![],
+                extra: vec![],
             };
             let court = Court { access: &access, limits: &limits, sets: &sets };
             let heard = court.hear(None, wit::Verdict::Propose(proposal));
@@ -433,9 +470,12 @@ mod tests {
         };
         let filter = || wit::Filter { collection: "things".into(), conditions: vec![] };
         let questions = |count: usize| {
-            let each = |at| match at % 2 {
+            let counted = |rows| wit::Counted { filter: filter(), rows };
+            let each = |at| match at % 4 {
                 0 => wit::Guard::Exists(filter()),
-                _ => wit::Guard::Absent(filter()),
+                1 => wit::Guard::Absent(filter()),
+                2 => wit::Guard::AtLeast(counted(1)),
+                _ => wit::Guard::AtMost(counted(GUARD_ROWS_MAX)),
             };
             (0..count).map(each).collect::<Vec<_>>()
         };
@@ -446,6 +486,12 @@ mod tests {
             heard(questions(QUESTIONS_MAX + 1), 10),
             limit("65 guards on rows by conditions: at most 64")
         );
+        let rows = GUARD_ROWS_MAX + 1;
+        for guard in [wit::Guard::AtLeast, wit::Guard::AtMost] {
+            let guard = guard(wit::Counted { filter: filter(), rows });
+            let said = "1001 rows that a guard counts: at most 1000";
+            assert_eq!(heard(vec![guard], 10), limit(said));
+        }
         assert_eq!(heard(complete(&[0, 1]), 10), Ok(()));
         assert_eq!(heard(complete(&[0, 1]), 9), limit("10 rows of read sets in guards: at most 9"));
         let (cause, said) = heard(complete(&[0, 1, 0]), 100).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::{Candidate, Result, Time, Value, key};
+use crate::{Candidate, Field, Result, Time, Value, key};
 
 impl Candidate {
     /// A candidate that these values, usually the row's key, identify within its tenant.
@@ -24,6 +24,7 @@ impl Candidate {
             due: None,
             version: String::new(),
             payload: Vec::new(),
+            extra: Vec::new(),
         }
     }
 
@@ -50,6 +51,12 @@ impl Candidate {
     /// Data for `act`, at most 4 KiB. It may be stale by then; prefer to read again.
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Candidate {
         self.payload = payload.into();
+        self
+    }
+
+    /// Adds what a host may know by this name; another ignores it.
+    pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Candidate {
+        self.extra.push(Field { name: name.into(), value: value.into() });
         self
     }
 }

@@ -26,6 +26,8 @@ pub struct Context {
     /// Optional columns ([`crate::Access::optional`]) that the mapping lacks, each after its
     /// collection.
     pub unmapped: Vec<(String, String)>,
+    /// What a newer host says besides; ignore names that you do not know.
+    pub extra: Vec<Field>,
 }
 
 /// A collection as the operator has mapped it. It excludes the tenant column.
@@ -109,6 +111,7 @@ impl From<wire::Context> for Context {
             tenant: c.tenant,
             horizon_ms: c.horizon,
             settings: c.settings,
+            extra: c.extra,
         }
     }
 }
@@ -139,6 +142,8 @@ pub struct Item {
     pub guard_retries: u32,
     /// The time of the slot that planned the item.
     pub planned_at: Time,
+    /// What a newer host says besides; ignore names that you do not know.
+    pub extra: Vec<Field>,
 }
 
 impl Item {
@@ -163,6 +168,7 @@ impl Item {
             attempt: item.attempt,
             guard_retries: item.guard_retries,
             planned_at: Time(item.planned_at),
+            extra: item.extra,
         }
     }
 }

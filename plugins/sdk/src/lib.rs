@@ -72,6 +72,7 @@ mod row;
 pub mod store;
 mod task;
 pub mod testing;
+mod texts;
 mod time;
 mod value;
 

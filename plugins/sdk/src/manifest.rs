@@ -1,8 +1,9 @@
 //! The builder of manifests: the description that a task returns to the host.
 
 use crate::bindings::besom::task::types::CollectionRequest;
+use crate::texts;
 use crate::time::parse_duration_ms;
-use crate::{Lane, Manifest, Operations, Setting, SettingKind, Value};
+use crate::{Field, Lane, Manifest, Operations, Setting, SettingKind, Value};
 
 impl Manifest {
     /// A task that is scanned per tenant, runs in the normal lane and requests nothing. `version`
@@ -65,6 +66,13 @@ impl Manifest {
         self.lane = lane;
         self
     }
+
+    /// Adds what a host may know by this name; another ignores it. Known are `candidates_per_project` and
+    /// `projects_per_run`, integers: the task's defaults of these settings of the host.
+    pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Manifest {
+        self.extra.push(Field { name: name.into(), value: value.into() });
+        self
+    }
 }
 
 impl Setting {
@@ -90,6 +98,11 @@ impl Setting {
     /// Text, read as `String`.
     pub fn text(name: &str, default: &str) -> Setting {
         Setting::of(name, SettingKind::Text, default.into())
+    }
+
+    /// A list of texts, read as `Vec<String>`.
+    pub fn texts<'a>(name: &str, default: impl IntoIterator<Item = &'a str>) -> Setting {
+        Setting::of(name, SettingKind::Texts, Value::Json(texts::written(default)))
     }
 
     /// A Boolean, read as `bool`.
@@ -124,7 +137,7 @@ impl Setting {
         self
     }
 
-    /// The only words that a text setting may have.
+    /// The only words that a text setting, or each text of a list, may have.
     pub fn choices<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Setting {
         self.choices.extend(words.into_iter().map(str::to_owned));
         self
@@ -145,6 +158,7 @@ impl Setting {
             maximum: None,
             choices: Vec::new(),
             doc: String::new(),
+            extra: Vec::new(),
         }
     }
 }
@@ -172,6 +186,7 @@ impl Access {
             optional_columns: Vec::new(),
             optional: false,
             described: false,
+            extra: Vec::new(),
         })
     }
 

@@ -1,8 +1,8 @@
 //! The builders of verdicts, guards and changes.
 
 use crate::bindings::besom::task::types::{
-    ColumnTest, KeyedChange, Message, RangeChange, RangeMove, Retried, RowChange, RowReference,
-    Skipped, ValueTest,
+    ColumnTest, Counted, KeyedChange, Message, RangeChange, RangeMove, Retried, RowChange,
+    RowReference, Skipped, ValueTest,
 };
 use crate::store::Range;
 use crate::{
@@ -16,18 +16,18 @@ const RETRY_AFTER_MS: u64 = 1_000;
 impl Verdict {
     /// No change is needed now; a later scan may plan the item again.
     pub fn skip(reason: impl Into<String>) -> Verdict {
-        Verdict::Skip(Skipped { reason: reason.into(), settled: false })
+        Verdict::Skip(Skipped { reason: reason.into(), settled: false, extra: Vec::new() })
     }
 
     /// No change is needed until the item's version changes. Use it only if the version captures
     /// everything that could change this decision; time and activity do not change a version.
     pub fn skip_settled(reason: impl Into<String>) -> Verdict {
-        Verdict::Skip(Skipped { reason: reason.into(), settled: true })
+        Verdict::Skip(Skipped { reason: reason.into(), settled: true, extra: Vec::new() })
     }
 
     /// Calls `act` again after at least `after_ms` milliseconds; counts as an attempt.
     pub fn retry(after_ms: u64, reason: impl Into<String>) -> Verdict {
-        Verdict::Retry(Retried { after: after_ms, reason: reason.into() })
+        Verdict::Retry(Retried { after: after_ms, reason: reason.into(), extra: Vec::new() })
     }
 
     /// Sets the item aside as a dead letter, because a retry cannot help.
@@ -58,6 +58,7 @@ impl Proposal {
             changes: Vec::new(),
             on_guard_failed: GuardFailed::Skip("changed since it was read".into()),
             notes: Vec::new(),
+            extra: Vec::new(),
         }
     }
 
@@ -150,7 +151,21 @@ impl Proposal {
         range: RowRange,
         columns: impl IntoIterator<Item = (&'a str, Value)>,
     ) -> Proposal {
-        self.change(Change::UpdateRange(RangeChange { range, fields: fields(columns) }))
+        self.update_range_adding(range, columns, [])
+    }
+
+    /// Sets columns of the rows of a range and adds to other integer columns, as [`Proposal::update_range`] sets
+    /// them. Nothing can be added to null, or beyond 64 bits: such a row stays, as one that the database refuses to
+    /// change.
+    pub fn update_range_adding<'a>(
+        self,
+        range: RowRange,
+        columns: impl IntoIterator<Item = (&'a str, Value)>,
+        increments: impl IntoIterator<Item = (&'a str, i64)>,
+    ) -> Proposal {
+        let increments = fields(increments.into_iter().map(|(name, by)| (name, by.into())));
+        let fields = fields(columns);
+        self.change(Change::UpdateRange(RangeChange { range, fields, increments }))
     }
 
     /// Moves the rows of a range into another collection, with all columns of their table. A row stays as
@@ -168,12 +183,18 @@ impl Proposal {
         payload: impl Into<Vec<u8>>,
     ) -> Proposal {
         let (topic, key, payload) = (topic.into(), key.into(), payload.into());
-        self.change(Change::Emit(Message { topic, key, payload }))
+        self.change(Change::Emit(Message { topic, key, payload, extra: Vec::new() }))
     }
 
     /// Adds a value to the item's history, for operators.
     pub fn note(mut self, name: &str, value: impl Into<Value>) -> Proposal {
         self.notes.push(Field { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// Adds what a host may know by this name; another ignores it.
+    pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Proposal {
+        self.extra.push(Field { name: name.into(), value: value.into() });
         self
     }
 
@@ -221,6 +242,12 @@ impl Guard {
     pub fn row(collection: &str, key: RowKey) -> ColumnGuard {
         ColumnGuard { collection: collection.into(), key, conditions: Vec::new() }
     }
+
+    /// No row has this key. On PostgreSQL it does not prevent an insert that another transaction has not
+    /// committed yet.
+    pub fn missing(collection: &str, key: RowKey) -> Guard {
+        Guard::Missing(RowReference { collection: collection.into(), key })
+    }
 }
 
 impl From<ColumnGuard> for Guard {
@@ -244,6 +271,16 @@ impl Filter {
     /// conditions must fix its columns.
     pub fn absent(self) -> Guard {
         Guard::Absent(self)
+    }
+
+    /// A guard that at least so many rows match, at most 1,000.
+    pub fn at_least_rows(self, rows: u32) -> Guard {
+        Guard::AtLeast(Counted { filter: self, rows })
+    }
+
+    /// A guard that at most so many rows match, at most 1,000. It needs an anchor, as [`Filter::absent`] does.
+    pub fn at_most_rows(self, rows: u32) -> Guard {
+        Guard::AtMost(Counted { filter: self, rows })
     }
 }
 
@@ -356,10 +393,14 @@ mod tests {
         let proposal = Proposal::new()
             .guard(Guard::row("rows", key.clone()).equal("n", 1i64))
             .guard(Filter::of("parts").equal("row", "a").absent())
+            .guard(Guard::missing("parents", key.clone()))
+            .guard(Filter::of("parts").equal("row", "a").at_most_rows(3))
             .increment("rows", key.clone(), [("n", 1)])
             .delete("rows", key)
+            .extra("hint", 1i64)
             .or_retry(250);
-        assert_eq!(proposal.guards.len(), 2);
+        assert_eq!(proposal.guards.len(), 4);
+        assert_eq!(proposal.extra[0].name, "hint");
         assert!(matches!(proposal.changes[..], [Change::Increment(_), Change::Delete(_)]));
         assert_eq!(proposal.on_guard_failed, GuardFailed::Retry(250));
     }

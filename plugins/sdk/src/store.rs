@@ -13,7 +13,7 @@ use std::rc::Rc;
 use crate::activity::unanswered;
 pub use crate::bindings::besom::task::store::Range;
 pub use crate::columns::{ColumnPage, Packed};
-use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, RowRange, Value, host};
+use crate::{Field, Filter, Item, ReadSetId, Result, Row, RowKey, RowRange, Value, host};
 
 /// The rows per page of a range, unless the task sets another number.
 pub const PAGE_ROWS: u32 = 1_000;
@@ -35,6 +35,7 @@ impl Range {
             after: None,
             collect: false,
             into: None,
+            extra: Vec::new(),
         }
     }
 
@@ -93,6 +94,7 @@ impl Range {
             after,
             until,
             rows,
+            extra: self.extra.clone(),
         }
     }
 
@@ -100,6 +102,12 @@ impl Range {
     pub fn row(&self, key: RowKey) -> RowRange {
         let range = Range { prefix: key, ..Range::of(&self.collection) };
         range.part(None, None, 1)
+    }
+
+    /// Adds what a host may know by this name; another ignores it.
+    pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Range {
+        self.extra.push(Field { name: name.into(), value: value.into() });
+        self
     }
 
     /// Collects the rows into a read set ([`Rows::read_set`]).

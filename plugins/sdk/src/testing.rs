@@ -234,6 +234,7 @@ impl Fixture {
                 attempt: 1,
                 guard_retries: self.guard_retries,
                 planned_at: self.now,
+                extra: Vec::new(),
             })
             .collect();
         self.tenants = items.iter().map(|item| item.tenant.clone()).collect();
@@ -272,6 +273,7 @@ impl Fixture {
             settings: settings.collect(),
             unmapped: self.unmapped.clone(),
             described: self.described.clone(),
+            extra: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Conversions between the values of the contract and Rust types.
 
-use crate::{Day, Time, Value};
+use crate::{Day, Time, Value, texts};
 
 macro_rules! into_value {
     ($($from:ty => |$v:ident| $value:expr;)*) => {
@@ -33,7 +33,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 /// A type that a [`Value`] can be read as. No conversion loses information. A `String` also reads
-/// decimals and JSON.
+/// decimals and JSON, and a `Vec<String>` JSON that is an array of strings.
 pub trait FromValue: Sized {
     /// The expected kind, with an article, for error messages.
     const WANTED: &'static str;
@@ -71,6 +71,17 @@ impl FromValue for Value {
 
     fn from_value(value: &Value) -> Option<Self> {
         Some(value.clone())
+    }
+}
+
+impl FromValue for Vec<String> {
+    const WANTED: &'static str = "a list of texts";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Json(json) => texts::read(json),
+            _ => None,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ macro_rules! store_conformance {
                 an_absence_guard_leaves_out_every_row_that_it_names,
                 an_absence_guard_that_fixes_no_anchor_is_a_violation,
                 an_absence_guard_without_the_row_of_its_anchor_fails,
+                at_most_so_many_rows_match_under_an_anchor,
             }
             audit {
                 the_books_count_every_state_per_task_and_tenant,
@@ -148,6 +149,8 @@ macro_rules! store_conformance {
                 comparisons_mean_what_they_say_for_every_ordered_kind,
                 every_kind_can_be_compared_for_equality,
                 null_equals_null_and_has_no_order,
+                a_row_is_missing_in_the_tenant_of_the_item,
+                at_least_so_many_rows_match,
                 a_column_is_tested_by_lists_beginnings_and_other_columns,
                 a_test_that_does_not_fit_its_column_is_refused,
                 a_guard_on_columns_needs_the_row_in_its_tenant,
@@ -267,6 +270,7 @@ macro_rules! store_conformance {
                 the_parts_of_a_range_are_its_pages,
                 rows_of_a_range_are_judged_in_the_commit,
                 columns_of_a_range_are_set,
+                columns_of_a_range_are_added_to,
                 a_range_without_rows_is_skipped,
                 rows_that_stay_are_counted,
                 rows_of_a_range_are_moved,

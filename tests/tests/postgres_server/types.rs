@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, RowRange};
+use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test};
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
-use besom_ports::store::{Error, MappingFault, Outcome};
+use besom_ports::store::{Error, MappingFault, Outcome, Range};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{ALL, range, tenant};
@@ -276,6 +276,44 @@ async fn in_order(table: &str) {
         }
     }
     assert_eq!(found, ordered);
+}
+
+/// Decimals are ordered by number in a numeric column, and as texts in a column of texts; texts by the collation of
+/// their column against a value, and byte by byte against another column.
+#[test]
+fn decimals_and_texts_are_ordered_as_their_columns_are() {
+    let sql =
+        "CREATE TABLE prices (id bigint PRIMARY KEY, price numeric, written text COLLATE \"C\",
+                 name text COLLATE \"en-x-icu\", other text COLLATE \"en-x-icu\");
+               INSERT INTO prices VALUES (1, 9.5, '9.5', 'a', 'B'), (2, 12.50, '12.50', 'B', 'a')";
+    let columns = [
+        ("id", Kind::Integer),
+        ("price", Kind::Decimal),
+        ("written", Kind::Decimal),
+        ("name", Kind::Text),
+        ("other", Kind::Text),
+    ];
+    block_on(async {
+        let prices = Collection { tenant: None, ..collection("prices", "id", &columns) };
+        let (world, _) = world(sql, &prices).await;
+        let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        let than = |value: &str| Test::Value(Comparison::Below, Value::Decimal(value.into()));
+        for (column, test, expected) in [
+            ("price", than("10"), &[1][..]),
+            ("price", than("9.50"), &[]),
+            ("written", than("10"), &[]),
+            ("written", than("9"), &[2]),
+            ("name", Test::Value(Comparison::Above, text("a")), &[2]),
+            ("name", Test::Column(Comparison::Above, "other".into()), &[1]),
+        ] {
+            let condition = Condition { column: column.into(), test };
+            let read =
+                Range { conditions: vec![condition.clone()], ..range("prices", None, &["id"]) };
+            let found = view.read_range(None, &read).await.unwrap().rows;
+            let expected: Vec<_> = expected.iter().map(|id| vec![Value::Integer(*id)]).collect();
+            assert_eq!(found, expected, "{condition:?}");
+        }
+    });
 }
 
 /// A text column holds anything, and many texts are before the text of an instant without being an earlier one. No

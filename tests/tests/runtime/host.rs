@@ -67,7 +67,10 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         digest: digest.into(),
         now: Time(1_700_000_000_000_000),
         seed: 42,
-        settings: vec![Field::new("scan", Value::Text("well".into()))],
+        settings: vec![
+            Field::new("scan", Value::Text("well".into())),
+            Field::new("words", Value::Json(r#"["well","\u00e9\n"]"#.into())),
+        ],
         horizon: Duration::from_secs(60),
         grants: Arc::new(grants),
         limits,

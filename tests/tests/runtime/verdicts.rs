@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Verdict};
-use besom_core::value::Value;
+use besom_core::proposal::{Change, Condition, Guard, Verdict};
+use besom_core::value::{Field, Value};
 use besom_ports::guests::{Guests as _, Limits};
 
-use super::host::{Nobody, ROWS, act, behaved, call, hostile, items, limits, things, verdict};
+use super::host::{
+    Nobody, ROWS, act, behaved, call, hostile, items, limits, things, told, verdict,
+};
 
 #[tokio::test]
 async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
@@ -23,6 +25,10 @@ async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
         ("delete-many", "limit", "11 rows to delete: at most 10"),
         ("change-many", "limit", "101 changes: at most 100"),
         ("guard-many-conditions", "limit", "65 conditions in one query: at most 64"),
+        ("guard-many-rows", "limit", "1001 rows that a guard counts: at most 1000"),
+        ("guard-secrets", "contract", "does not request the collection `elsewhere`"),
+        ("add-a-text", "contract", "an increment must be an integer: `things.state`"),
+        ("add-twice", "contract", "sets `state` twice"),
         ("emit-long-key", "limit", "2000 bytes in the key of a message: at most 1024"),
         ("emit-nul-key", "contract", "the key of a message contains a NUL"),
         ("emit-much", "limit", "bytes in all messages: at most 4194304"),
@@ -41,6 +47,32 @@ async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
         panic!("{:?}", acted.verdicts)
     };
     assert!(matches!(&proposal.changes[..], [Change::Emit { topic, .. }] if topic == "cleaned"));
+}
+
+/// What is counted, missing and added reaches the commit, and names that nobody knows are ignored.
+#[tokio::test]
+async fn a_proposal_is_taken_as_the_contract_says() {
+    let acted = act(limits(), &["guard-rows", "add-to-range", "extras"]).await.unwrap();
+    let proposals = acted.verdicts.into_iter().map(|verdict| match verdict {
+        Ok(Verdict::Propose(proposal)) => proposal,
+        other => panic!("{other:?}"),
+    });
+    let [guarded, added, extras] = proposals.collect::<Vec<_>>().try_into().unwrap();
+    let [Guard::Missing { collection, key }, Guard::AtLeast(_, 2), Guard::AtMost(filter, 1_000)] =
+        &guarded.guards[..]
+    else {
+        panic!("{guarded:?}")
+    };
+    assert_eq!((collection.as_str(), &key[..]), ("things", &[Value::Integer(99)][..]));
+    assert_eq!(filter.conditions, [Condition::equal("id", Value::Integer(1))]);
+    let [Change::UpdateRange { range, fields, increments }] = &added.changes[..] else {
+        panic!("{added:?}")
+    };
+    assert_eq!((range.collection.as_str(), range.rows), ("things", 10));
+    assert_eq!(fields[..], [Field::new("name", Value::Text("older".into()))]);
+    assert_eq!(increments[..], [Field::new("state", Value::Integer(2))]);
+    assert_eq!(extras.notes[0], Field::new("known", Value::Integer(0)));
+    assert_eq!(told("words").await, "well and \u{e9}\n");
 }
 
 #[tokio::test]

@@ -50,7 +50,11 @@ fn rows_of_ranges_are_counted_and_not_items() {
         changes: vec![
             Change::DeleteRange(range("sessions", 800)),
             Change::MoveRange { range: range("orders", 30), into: "archive".into() },
-            Change::UpdateRange { range: range("users", 9), fields: Vec::new() },
+            Change::UpdateRange {
+                range: range("users", 9),
+                fields: Vec::new(),
+                increments: vec![],
+            },
         ],
         on_guard_failed: OnGuardFailed::Skip(String::new()),
         notes: Vec::new(),

@@ -228,10 +228,13 @@ pub(super) fn in_words(change: &Change) -> String {
             let rows = counted(u64::from(range.rows), "row");
             format!("delete from {}: a range of at most {rows}{}", range.collection, meeting(range))
         }
-        Change::UpdateRange { range, fields } => {
+        Change::UpdateRange { range, fields, increments } => {
             let rows = counted(u64::from(range.rows), "row");
             let (name, meeting) = (&range.collection, meeting(range));
-            format!("update {name}: a range of at most {rows}{meeting}: {}", all(fields))
+            let added = |field: &Field| format!("{} += {}", field.name, field.value.shown());
+            let set = (!fields.is_empty()).then(|| all(fields)).into_iter();
+            let set: Vec<String> = set.chain(increments.iter().map(added)).collect();
+            format!("update {name}: a range of at most {rows}{meeting}: {}", set.join(", "))
         }
         Change::MoveRange { range, into } => {
             let rows = counted(u64::from(range.rows), "row");

@@ -50,11 +50,13 @@ impl Conditions {
         let (column, form) = (format!("t.{}", quote(name)), table.form(name)?);
         Ok(match tested {
             Tested::Value(comparison, value) => {
+                form.column().has_order(name, comparison)?;
                 self.compared(table, name, (&column, form), comparison, value)?
             }
             Tested::Column(comparison, other) => {
                 let with = table.form(other)?;
                 form.column().comparable(name, with.column(), other)?;
+                form.column().has_order(name, comparison)?;
                 let other = format!("t.{}", quote(other));
                 Part::Fixed(columns(&column, form, &other, with, comparison))
             }

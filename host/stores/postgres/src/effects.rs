@@ -24,7 +24,7 @@ use super::values::{Cell, Form};
 use super::work::Work;
 use besom_ports::store::Left;
 use besom_record::images::Images;
-use besom_record::{increased, kept};
+use besom_record::{increased, kept, no_sum};
 
 /// Maximum number of rows of one item that one statement changes.
 const ROWS_MAX: usize = 1_024;
@@ -101,6 +101,8 @@ struct Single {
     together: Option<Together>,
     /// How it leaves the rows.
     left: Left,
+    /// The columns that it adds to; then the last column says whether one of them is null.
+    increments: Vec<Field>,
     done: usize,
 }
 
@@ -270,6 +272,7 @@ impl One {
             params,
             together,
             left: Left::Gone,
+            increments: Vec::new(),
             done: 0,
         };
         let what = What::Single(single);
@@ -295,8 +298,12 @@ impl One {
             together,
             left: match fate {
                 Fate::Deleted => Left::Gone,
-                Fate::Set(fields) => Left::Set(fields.to_vec()),
+                Fate::Set(fields, _) => Left::Set(fields.to_vec()),
                 Fate::Moved(into) => Left::Moved(into.to_owned()),
+            },
+            increments: match fate {
+                Fate::Set(_, increments) => increments.to_vec(),
+                Fate::Deleted | Fate::Moved(_) => Vec::new(),
             },
             done: 0,
         };
@@ -793,9 +800,29 @@ impl Asked {
                         results.effects[single.work] = Effect::Incomplete;
                     }
                     results.changed(single.work, gone.len());
-                    for row in gone.into_iter().filter(|_| single.undo) {
+                    let (mut left, increments) = (single.left, single.increments);
+                    let is_added = !increments.is_empty();
+                    let set_alone = match &left {
+                        Left::Set(fields) => fields.len(),
+                        _ => 0,
+                    };
+                    let names: Vec<&str> = match is_added {
+                        true => single.table.whole.names().map(|(name, _)| name).collect(),
+                        false => Vec::new(),
+                    };
+                    for row in gone {
+                        if is_added && row.try_get(row.len() - 1)? {
+                            results.violated(single.work, no_sum(&single.table.collection.name));
+                        }
+                        if !single.undo {
+                            continue;
+                        }
                         let values = single.table.whole.values(&row, 0)?;
-                        results.keep(single.work, &single.table, &single.left, Ok(values))?;
+                        if let (Left::Set(fields), true) = (&mut left, is_added) {
+                            fields.truncate(set_alone);
+                            fields.extend(increased(&increments, &names, &values));
+                        }
+                        results.keep(single.work, &single.table, &left, Ok(values))?;
                     }
                 }
             }

@@ -21,7 +21,7 @@ use super::mapping::{Mapping, Refusal, Table};
 use super::readset;
 use super::session::Pipeline;
 use super::set::Set;
-use super::values::{Cell, Form};
+use super::values::{Cell, Form, Wire};
 use super::work::Work;
 
 /// The result of an item's guards.
@@ -58,6 +58,13 @@ struct Guards {
 
 /// The row of an anchor: its table, and its tenant and key.
 type AnchorRow<'m> = (&'m Arc<Table>, Vec<Cell>);
+
+/// How many rows have to match.
+#[derive(Clone, Copy)]
+enum Matching {
+    AtLeast(u32),
+    AtMost(u32),
+}
 
 /// Guards of one shape: one statement.
 struct Group {
@@ -159,8 +166,29 @@ impl<'m> Asking<'m> {
                 self.anchors.judged(table, number, cells, conditions, image);
                 Ok(())
             }
-            Guard::Exists(filter) => self.filter(at, work.tenant, filter, true),
-            Guard::Absent(filter) => self.filter(at, work.tenant, filter, false),
+            Guard::Exists(filter) => self.filter(at, work.tenant, filter, Matching::AtLeast(1)),
+            Guard::Absent(filter) => self.filter(at, work.tenant, filter, Matching::AtMost(0)),
+            Guard::AtLeast(filter, rows) => {
+                self.filter(at, work.tenant, filter, Matching::AtLeast(*rows))
+            }
+            Guard::AtMost(filter, rows) => {
+                self.filter(at, work.tenant, filter, Matching::AtMost(*rows))
+            }
+            // There is no row to lock: an insert that is not committed is not seen.
+            Guard::Missing { collection, key } => {
+                let table = mapping.table(collection)?;
+                let cells = table.key_cells(work.tenant, key)?;
+                let columns = table.key_columns()?;
+                let holds = format!(
+                    "NOT EXISTS (SELECT 1 FROM {} t WHERE {})",
+                    table.name,
+                    matched(&columns)
+                );
+                let number = self.number(at);
+                let wires = columns.iter().map(|(_, form)| form.wire).collect();
+                self.listed(holds, wires, number, cells);
+                Ok(())
+            }
             Guard::Complete(set) => self.complete(at, work, set),
             Guard::Idle(key) => {
                 if !idle(work, key) {
@@ -180,12 +208,16 @@ impl<'m> Asking<'m> {
                     let key = table.key_cells(work.tenant, key)?;
                     self.anchors.row(table, None, key, Hold::AsItIs);
                 }
-                Guard::Absent(filter) => {
+                Guard::Absent(filter) | Guard::AtMost(filter, _) => {
                     for (target, key) in self.absence(work.tenant, filter)? {
                         self.anchors.row(target, None, key, Hold::Alone);
                     }
                 }
-                Guard::Exists(_) | Guard::Complete(_) | Guard::Idle(_) => {}
+                Guard::Exists(_)
+                | Guard::AtLeast(..)
+                | Guard::Complete(_)
+                | Guard::Idle(_)
+                | Guard::Missing { .. } => {}
             }
         }
         self.anchors.changed(self.mapping, work)
@@ -206,13 +238,13 @@ impl<'m> Asking<'m> {
         Ok(anchors)
     }
 
-    /// Adds a guard that a row matches, or that none does.
+    /// Adds a guard on the number of rows that match.
     fn filter(
         &mut self,
         at: usize,
         tenant: Option<&Tenant>,
         filter: &Filter,
-        exists: bool,
+        matching: Matching,
     ) -> Result<(), Refusal> {
         let table = self.mapping.table(&filter.collection)?;
         let mut cells: Vec<Cell> = table.tenant_cell(tenant)?.into_iter().collect();
@@ -230,12 +262,27 @@ impl<'m> Asking<'m> {
         );
         wires.extend(conditions.wires.iter().copied());
         cells.extend(conditions.cells);
-        if exists {
-            // The row that was found is kept unchanged until the commit.
-            let found = format!("EXISTS ({rows} LIMIT 1 FOR SHARE OF t)");
-            let number = self.number(at);
-            self.listed(found, wires, number, cells);
-            return Ok(());
+        // Whether at least `n + 1` rows match: whether there is one after `n`.
+        let skipped = match matching {
+            Matching::AtLeast(rows) => rows.saturating_sub(1),
+            Matching::AtMost(rows) => rows,
+        };
+        let mut after = String::new();
+        if skipped > 0 {
+            after = format!(" OFFSET u.v{}", wires.len());
+            wires.push(Wire::Integer);
+            cells.push(Cell::Integer(i64::from(skipped)));
+        }
+        match matching {
+            Matching::AtLeast(0) => return Ok(()),
+            Matching::AtLeast(_) => {
+                // The rows that were found are kept unchanged until the commit, those before the last as well.
+                let found = format!("EXISTS ({rows} LIMIT 1{after} FOR SHARE OF t)");
+                let number = self.number(at);
+                self.listed(found, wires, number, cells);
+                return Ok(());
+            }
+            Matching::AtMost(_) => {}
         }
         let anchors = self.absence(tenant, filter)?;
         let number = self.number(at);
@@ -243,7 +290,7 @@ impl<'m> Asking<'m> {
             self.anchors.row(target, Some(number), cells, Hold::Alone);
         }
         self.asked.anchored.insert(number);
-        self.listed(format!("NOT EXISTS ({rows})"), wires, number, cells);
+        self.listed(format!("NOT EXISTS ({rows}{after})"), wires, number, cells);
         Ok(())
     }
 
@@ -263,13 +310,7 @@ impl<'m> Asking<'m> {
         Ok(())
     }
 
-    fn listed(
-        &mut self,
-        holds: String,
-        wires: Vec<super::values::Wire>,
-        number: usize,
-        cells: Vec<Cell>,
-    ) {
+    fn listed(&mut self, holds: String, wires: Vec<Wire>, number: usize, cells: Vec<Cell>) {
         let group = self.groups.entry(holds.clone()).or_insert_with(|| Group {
             sql: Box::new(move |set| format!("SELECT u.i FROM {} WHERE {holds}", set.sql(1))),
             set: Set::new(wires),

@@ -80,25 +80,37 @@ pub(super) fn statement(
              WHERE t.ctid = ANY(ARRAY(SELECT t.ctid FROM {name} t WHERE {wheres} {limit}))
                AND {wheres} RETURNING {images}"
         ),
-        Fate::Set(fields) => {
-            let mut set = Vec::with_capacity(fields.len());
-            for field in fields {
+        Fate::Set(fields, increments) => {
+            let mut set = Vec::with_capacity(fields.len() + increments.len());
+            let mut nulls = Vec::with_capacity(increments.len());
+            for (at, field) in fields.iter().chain(increments).enumerate() {
                 params.push(Box::new(table.written(&field.name, &field.value)?));
                 let form = table.form(&field.name)?;
-                let value = format!("${}::{}", params.len(), form.wire.sql());
-                set.push(format!("{} = {}", quote(&field.name), form.meets(&value)));
+                let (column, value) =
+                    (quote(&field.name), format!("${}::{}", params.len(), form.wire.sql()));
+                let value = form.meets(&value);
+                set.push(match at < fields.len() {
+                    true => format!("{column} = {value}"),
+                    false => {
+                        nulls.push(format!("t.{column} IS NULL"));
+                        format!("{column} = t.{column} + {value}")
+                    }
+                });
             }
             let set = set.join(", ");
             let columns = kept.len();
             let names: Vec<String> = (0..columns).map(|at| format!("v{at}")).collect();
             let names = names.join(", ");
+            let mut returned: Vec<String> = (0..columns).map(|at| format!("held.v{at}")).collect();
+            // Nothing is added to NULL, which stays NULL.
+            returned.extend((!nulls.is_empty()).then(|| nulls.join(" OR ")));
             format!(
                 "WITH held (part, place, {names}) AS
                    (SELECT t.tableoid, t.ctid, {images} FROM {name} t WHERE {wheres} {limit})
                  UPDATE {name} t SET {set} FROM held
                  WHERE t.tableoid = held.part AND t.ctid = held.place AND {wheres}
                  RETURNING {}",
-                (0..columns).map(|at| format!("held.v{at}")).collect::<Vec<_>>().join(", ")
+                returned.join(", ")
             )
         }
     };
@@ -129,7 +141,7 @@ pub(super) async fn is_kept(
     mapping: &Mapping,
     (range, fate): (&RowRange, Fate<'_>),
 ) -> Job<bool> {
-    if matches!(fate, Fate::Set(_)) {
+    if matches!(fate, Fate::Set(..)) {
         return Ok(false);
     }
     let table = mapping.table(&range.collection).map_err(invalid)?;
@@ -184,7 +196,7 @@ pub(super) async fn sorted(
     let table = mapping.table(&range.collection).map_err(invalid)?;
     let keepers = match fate {
         Fate::Deleted | Fate::Moved(_) => keepers(session, mapping, table).await?,
-        Fate::Set(_) => Vec::new(),
+        Fate::Set(..) => Vec::new(),
     };
     let mut params = Vec::new();
     let wheres = judged(table, work, range, &mut params).map_err(invalid)?;
@@ -247,6 +259,10 @@ pub(super) async fn locked(
 /// The change of the rows with these keys, which were found by the range and are locked.
 pub(super) fn of_keys(range: &RowRange, fate: Fate<'_>, keys: &[Vec<Value>]) -> Proposal {
     let collection = &range.collection;
+    let alone = |key: &Vec<Value>| {
+        let (collection, prefix) = (collection.clone(), key.clone());
+        Arc::new(RowRange { collection, prefix, rows: 1, ..RowRange::default() })
+    };
     let changes = match fate {
         Fate::Deleted => {
             let (collection, rest) = (collection.clone(), keys.to_vec());
@@ -254,24 +270,25 @@ pub(super) fn of_keys(range: &RowRange, fate: Fate<'_>, keys: &[Vec<Value>]) -> 
             vec![Change::DeleteReadSet(Arc::new(set))]
         }
         Fate::Moved(into) => {
-            let one = |key: &Vec<Value>| Change::MoveRange {
-                range: Arc::new(RowRange {
-                    collection: collection.clone(),
-                    prefix: key.clone(),
-                    rows: 1,
-                    ..RowRange::default()
-                }),
-                into: into.to_owned(),
-            };
+            let one =
+                |key: &Vec<Value>| Change::MoveRange { range: alone(key), into: into.to_owned() };
             keys.iter().map(one).collect()
         }
-        Fate::Set(fields) => {
+        Fate::Set(fields, []) => {
             let update = |key: &Vec<Value>| Change::Update {
                 collection: collection.clone(),
                 key: key.clone(),
                 fields: fields.to_vec(),
             };
             keys.iter().map(update).collect()
+        }
+        Fate::Set(fields, increments) => {
+            let one = |key: &Vec<Value>| Change::UpdateRange {
+                range: alone(key),
+                fields: fields.to_vec(),
+                increments: increments.to_vec(),
+            };
+            keys.iter().map(one).collect()
         }
     };
     let on_guard_failed = OnGuardFailed::Skip(String::new());

@@ -29,8 +29,13 @@ impl Work<'_> {
     pub(super) fn collections(&self) -> impl Iterator<Item = &str> {
         let changed = self.proposal.changes.iter().filter_map(Change::collection);
         let guarded = self.proposal.guards.iter().filter_map(|guard| match guard {
-            Guard::Columns { collection, .. } => Some(collection.as_str()),
-            Guard::Exists(filter) | Guard::Absent(filter) => Some(filter.collection.as_str()),
+            Guard::Columns { collection, .. } | Guard::Missing { collection, .. } => {
+                Some(collection.as_str())
+            }
+            Guard::Exists(filter)
+            | Guard::Absent(filter)
+            | Guard::AtLeast(filter, _)
+            | Guard::AtMost(filter, _) => Some(filter.collection.as_str()),
             Guard::Complete(set) => Some(set.collection.as_str()),
             Guard::Idle(_) => None,
         });
@@ -175,8 +180,13 @@ impl Footprint {
         let look = Look { collections, tenant: work.tenant };
         for guard in &work.proposal.guards {
             reads.extend(match guard {
-                Guard::Columns { collection, key, .. } => look.row(collection, key),
-                Guard::Exists(filter) | Guard::Absent(filter) => look.filter(filter),
+                Guard::Columns { collection, key, .. } | Guard::Missing { collection, key } => {
+                    look.row(collection, key)
+                }
+                Guard::Exists(filter)
+                | Guard::Absent(filter)
+                | Guard::AtLeast(filter, _)
+                | Guard::AtMost(filter, _) => look.filter(filter),
                 Guard::Complete(set) => look.set(set),
                 Guard::Idle(_) => None,
             });

@@ -150,6 +150,11 @@ pub fn increased(by: &[Field], names: &[impl AsRef<str>], row: &[Value]) -> Vec<
     by.iter().filter_map(sum).collect()
 }
 
+/// The reason of a row of a range to which nothing can be added.
+pub fn no_sum(collection: &str) -> String {
+    format!("a column of {collection:?} is null or would overflow 64 bits: nothing is added to it")
+}
+
 /// The reason of an item whose row a guard has seen but the database did not delete.
 pub fn kept(collection: &str) -> String {
     format!(

@@ -12,7 +12,7 @@ use super::error::{Failure, is_violation};
 use super::lookup::weight;
 use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
-use super::range_change::affinity;
+use super::range_change::{affinity, is_sum};
 use super::restore::Ahead;
 use super::statements::Statements;
 use super::stored;
@@ -316,7 +316,8 @@ impl<'a> Effects<'a> {
         if increment {
             // SQLite would leave NULL unchanged and convert an overflow to a float.
             for field in fields {
-                sql.push_str(&format!(" AND typeof({} + ?) = 'integer'", quote(&field.name)));
+                sql.push_str(" AND ");
+                sql.push_str(&is_sum(&field.name));
                 params.push(table.written(field)?);
             }
         }

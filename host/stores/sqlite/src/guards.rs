@@ -4,6 +4,7 @@ use besom_core::activity::state_of;
 use besom_core::proposal::{Change, Filter, Guard};
 use besom_core::time::Time;
 use besom_core::value::Value;
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::effects::{Effects, Stop};
@@ -63,8 +64,21 @@ impl<'a> Effects<'a> {
                     Ok(true)
                 })
             }
-            Guard::Exists(filter) => self.matches(filter),
-            Guard::Absent(filter) => Ok(self.is_anchored(filter)? && !self.matches(filter)?),
+            Guard::Exists(filter) => self.matches(filter, 1),
+            Guard::Absent(filter) => Ok(self.is_anchored(filter)? && !self.matches(filter, 1)?),
+            Guard::AtLeast(filter, rows) => self.matches(filter, *rows),
+            Guard::AtMost(filter, rows) => {
+                Ok(self.is_anchored(filter)? && !self.matches(filter, rows.saturating_add(1))?)
+            }
+            Guard::Missing { collection, key } => {
+                let questions = self.questions;
+                let table = self.mapping.table(collection)?;
+                let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+                let mut params = Vec::new();
+                table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+                let found = || Ok(self.conn.exists(&sql, params_from_iter(params.iter()))?);
+                questions.of_row(found).map(|found| !found)
+            }
             Guard::Complete(set) => self.complete(set),
             Guard::Idle(key) => Ok(match activity {
                 Activity::Table(observation) => {
@@ -91,13 +105,19 @@ impl<'a> Effects<'a> {
         Ok(false)
     }
 
-    fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
+    /// Whether at least so many rows match.
+    fn matches(&self, filter: &Filter, rows: u32) -> Result<bool, Stop> {
+        let Some(before) = rows.checked_sub(1) else { return Ok(true) };
         let table = self.mapping.table(&filter.collection)?;
         let hint = hint::of_question(self.conn, table, true, &filter.conditions)?;
         let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
         table.push_terms(&filter.conditions, &mut sql, &mut params)?;
+        if before > 0 {
+            sql.push_str(" LIMIT 1 OFFSET ?");
+            params.push(ToSqlOutput::from(before));
+        }
         Ok(self.questions.ask(|| self.conn.exists(&sql, params_from_iter(params.iter())))?)
     }
 }

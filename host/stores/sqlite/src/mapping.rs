@@ -283,11 +283,13 @@ impl Table {
     ) -> Result<(), Refusal> {
         match tested {
             Tested::Value(comparison, value) => {
+                self.form(column)?.has_order(column, comparison)?;
                 self.push_compared(column, comparison, value, sql, params)?;
             }
             Tested::Column(comparison, other) => {
                 let (own, of_other) = (*self.form(column)?, *self.form(other)?);
                 own.comparable(column, of_other, other)?;
+                own.has_order(column, comparison)?;
                 // The collation of the first column would decide for both.
                 let bytes = if own.kind == Kind::Text { " COLLATE BINARY" } else { "" };
                 push_quoted(column, sql);

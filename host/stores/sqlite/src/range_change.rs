@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use besom_core::collection::Collection;
 use besom_core::proposal::{Fate, RowRange};
-use besom_core::value::{RowKey, Value};
+use besom_core::value::{Field, RowKey, Value};
 use besom_snapshot::Cause;
 use rusqlite::types::{ToSqlOutput, Value as Cell};
 use rusqlite::{Connection, params_from_iter};
@@ -21,9 +21,9 @@ use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
 use super::restore::is_triggered;
 use super::statements::Statements;
-use super::values::decode;
+use super::values::{decode, names_of};
 use besom_ports::store::{Error, Left, Range};
-use besom_record::kept;
+use besom_record::{increased, kept, no_sum};
 use besom_tables::conditions::{columns_of_range, of_range};
 use besom_tables::moves::{self, Column};
 use besom_tables::range::{Page, Test, ends};
@@ -137,7 +137,7 @@ impl Effects<'_> {
     fn unkept(&mut self, sweep: &Sweep<'_>) -> Result<Vec<Named>, Stop> {
         let keepers = match sweep.fate {
             Fate::Deleted | Fate::Moved(_) => self.keepers(sweep.table)?,
-            Fate::Set(_) => Vec::new(),
+            Fate::Set(..) => Vec::new(),
         };
         let mut open = Vec::new();
         for (named, by) in self.sorted(sweep, &keepers)? {
@@ -253,7 +253,7 @@ impl Effects<'_> {
                     || of.accept_cascades
                     || is_triggered(self.conn, &of.table)?
             }
-            Fate::Set(_) => false,
+            Fate::Set(..) => false,
         };
         if is_together {
             return match places {
@@ -262,23 +262,49 @@ impl Effects<'_> {
             };
         }
         let (among, mut params) = sweep.among(places);
-        let Fate::Set(fields) = fate else {
+        let Fate::Set(fields, increments) = fate else {
             return self.delete_among(table, &among, &params, &Left::Gone);
         };
-        let left = Left::Set(fields.to_vec());
+        if !increments.is_empty() {
+            // SQLite would leave NULL unchanged and convert an overflow to a float.
+            let sums: Vec<String> = increments.iter().map(|field| is_sum(&field.name)).collect();
+            let sql = format!(
+                "SELECT 1 FROM {} WHERE {among} AND NOT ({})",
+                table.name,
+                sums.join(" AND ")
+            );
+            let mut all = params.clone();
+            for field in increments {
+                all.push(table.written(field)?);
+            }
+            if self.conn.exists(&sql, params_from_iter(all.iter()))? {
+                return Err(Stop::Violation(no_sum(&table.collection.name)));
+            }
+        }
+        let mut left = Left::Set(fields.to_vec());
         if let Some(kept) = &mut self.images {
             let whole = table.whole(self.conn)?;
             let sql = format!("SELECT {whole} FROM {} WHERE {among}", table.name);
             self.conn.each(&sql, params_from_iter(params.iter()), |row| {
+                if let (Left::Set(set), false) = (&mut left, increments.is_empty()) {
+                    set.truncate(fields.len());
+                    set.extend(sums_of(increments, row)?);
+                }
                 kept.push(table, self.tenant, &left, row)
             })?;
         }
         let mut set = String::new();
         let mut values: Params<'_> = Vec::with_capacity(fields.len() + params.len());
-        for field in fields {
+        let added = increments.iter().map(|field| (field, true));
+        for (field, is_added) in fields.iter().map(|field| (field, false)).chain(added) {
             set.push_str(if set.is_empty() { "" } else { ", " });
             push_quoted(&field.name, &mut set);
-            set.push_str(" = ?");
+            set.push_str(" = ");
+            if is_added {
+                push_quoted(&field.name, &mut set);
+                set.push_str(" + ");
+            }
+            set.push('?');
             values.push(table.written(field)?);
         }
         values.append(&mut params);
@@ -294,7 +320,7 @@ impl Effects<'_> {
         let (table, place) = (sweep.table, sweep.place.join(", "));
         let into = match sweep.fate {
             Fate::Moved(into) => Some(self.mapping.table(into)?),
-            Fate::Deleted | Fate::Set(_) => None,
+            Fate::Deleted | Fate::Set(..) => None,
         };
         for places in places.chunks(PARAMS_MAX / sweep.place.len()) {
             let each = format!("({})", vec!["?"; sweep.place.len()].join(", "));
@@ -311,7 +337,7 @@ impl Effects<'_> {
             let others = self.rows - before;
             let left = match sweep.fate {
                 Fate::Moved(into) => Left::Moved(into.to_owned()),
-                Fate::Deleted | Fate::Set(_) => Left::Gone,
+                Fate::Deleted | Fate::Set(..) => Left::Gone,
             };
             match table.collection.accept_cascades {
                 true => _ = self.delete_rows(table, &condition, &params, &left)?,
@@ -405,6 +431,23 @@ impl Effects<'_> {
         let tenant = table.collection.tenant.iter();
         Ok(tenant.chain(&table.collection.key).map(|name| quote(name)).collect())
     }
+}
+
+/// Whether an integer, a parameter, can be added to a column.
+pub(super) fn is_sum(column: &str) -> String {
+    format!("typeof({} + ?) = 'integer'", quote(column))
+}
+
+/// The columns of an increment as they are afterwards, from a row with all its columns.
+fn sums_of(increments: &[Field], row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Field>> {
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for (at, (name, _)) in names_of(row).enumerate() {
+        if increments.iter().any(|field| field.name == name) {
+            names.push(name);
+            values.push(raw_value(row.get_ref(at)?));
+        }
+    }
+    Ok(increased(increments, &names, &values))
 }
 
 /// A column's name, its declared type, and whether it is computed.

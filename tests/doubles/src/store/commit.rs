@@ -227,6 +227,18 @@ impl State {
             Guard::Exists(filter) => self.tables.exists(collections, tenant, filter),
             Guard::Absent(filter) => Ok(self.is_anchored(collections, tenant, filter)?
                 && !self.tables.exists(collections, tenant, filter)?),
+            Guard::AtLeast(filter, rows) => {
+                let rows = *rows as usize;
+                Ok(self.tables.count(collections, tenant, filter, rows)? == rows)
+            }
+            Guard::AtMost(filter, rows) => {
+                let rows = *rows as usize;
+                Ok(self.is_anchored(collections, tenant, filter)?
+                    && self.tables.count(collections, tenant, filter, rows + 1)? <= rows)
+            }
+            Guard::Missing { collection: name, key } => {
+                Ok(self.tables.row(collection(collections, name)?, tenant, key)?.is_none())
+            }
             Guard::Complete(set) => is_complete(&self.tables, collections, tenant, set),
             Guard::Idle(key) if commit.batch.activity_in_store => {
                 Ok(self.activity.state(key, commit.now) == activity::State::Idle)

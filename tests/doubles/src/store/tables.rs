@@ -257,12 +257,15 @@ impl Tables {
                     touched.extend(self.remove_all(collections, &range.collection, id)?);
                 }
             }
-            Change::UpdateRange { range, fields } => {
+            Change::UpdateRange { range, fields, increments } => {
                 let keys = keys_of(self, collections, tenant, range)?;
                 let collection = collection(collections, &range.collection)?;
                 for key in keys {
                     let (id, before) = self.existing(collection, tenant, &key)?;
-                    touched.extend(self.put(collection, id, Some(before), fields)?);
+                    let sums = increments.iter().map(|field| sum(&before, field));
+                    let all = fields.iter().cloned().map(Ok).chain(sums);
+                    let all = all.collect::<Result<Vec<_>, _>>()?;
+                    touched.extend(self.put(collection, id, Some(before), &all)?);
                 }
             }
             Change::MoveRange { range, into } => {
@@ -621,14 +624,19 @@ pub(super) fn check_conditions(
     conditions: &[Condition],
 ) -> Result<(), Violation> {
     conditions.iter().try_for_each(|Condition { column, test }| match test {
-        Test::Value(_, value) => check_kind(collection, column, value),
+        Test::Value(comparison, value) => {
+            check_kind(collection, column, value)?;
+            let of = collection.column(column).map_err(Violation)?;
+            of.has_order(column, *comparison).map_err(Violation)
+        }
         Test::OneOf(values) | Test::NoneOf(values) => {
             check_kind(collection, column, &Value::Null)?;
             values.iter().try_for_each(|value| check_kind(collection, column, value))
         }
-        Test::Column(_, other) => {
+        Test::Column(comparison, other) => {
             let of = |name: &str| collection.column(name).map_err(Violation);
-            of(column)?.comparable(column, of(other)?, other).map_err(Violation)
+            of(column)?.comparable(column, of(other)?, other).map_err(Violation)?;
+            of(column)?.has_order(column, *comparison).map_err(Violation)
         }
         Test::StartsWith(_) => {
             let of = collection.column(column).map_err(Violation)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{TaskName, Tenant};
-use besom_core::proposal::{Condition, Filter, RowRange};
+use besom_core::proposal::{Comparison, Condition, Filter, RowRange};
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
 use besom_ports::compare::order;
@@ -137,6 +137,8 @@ fn checked<'a>(collections: &'a Collections, range: &'a Range) -> Result<Scan<'a
     }
     for (column, value) in bounded.into_iter().flat_map(|c| bounds.clone().map(move |v| (c, v))) {
         check_kind(collection, column, value)?;
+        let of = collection.column(column).map_err(Error::Invalid)?;
+        of.has_order(column, Comparison::AtLeast).map_err(Error::Invalid)?;
     }
     check_conditions(collection, &range.conditions)?;
     for column in &range.columns {

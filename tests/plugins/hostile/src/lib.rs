@@ -12,6 +12,8 @@ impl Task for Hostile {
         Manifest::new("hostile", env!("CARGO_PKG_VERSION"))
             .doc("Misbehaves on demand.")
             .setting(Setting::text("scan", "well"))
+            .setting(Setting::texts("words", ["well"]).choices(["well", "ill"]))
+            .extra("nobody_knows", true)
             .collection(
                 Access::to("things")
                     .read()
@@ -74,7 +76,7 @@ impl Task for Hostile {
         };
         let candidate = |index: u32| match setting.as_str() {
             "fat" => Ok(Candidate::new("fat").payload(vec![0; 4097])),
-            _ => Ok(Candidate::new(format!("k{index}"))),
+            _ => Ok(Candidate::new(format!("k{index}")).extra("nobody_knows", 1_i64)),
         };
         let candidates = (0..count).map(candidate).collect::<Result<_>>()?;
         let scanned = if setting == "scanned" { u64::MAX } else { 7 };
@@ -237,6 +239,45 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
             told(store::exists(Some(item), &Filter::of("things").equal("id", long)))
         }
         "guard-many-conditions" => Proposal::new().guard(Guard::Exists(many_conditions(65))).into(),
+        "guard-many-rows" => {
+            Proposal::new().guard(Filter::of("things").at_least_rows(1_001)).into()
+        }
+        "guard-rows" => Proposal::new()
+            .guard(Guard::missing("things", vec![Value::Integer(99)]))
+            .guard(Filter::of("things").at_least_rows(2))
+            .guard(Filter::of("things").equal("id", 1_i64).at_most_rows(1_000))
+            .into(),
+        "guard-secrets" => {
+            Proposal::new().guard(Guard::missing("elsewhere", vec![Value::Integer(1)])).into()
+        }
+        "add-to-range" => {
+            let range = Range::of("things").extra("nobody_knows", "x").part(None, None, 10);
+            let name = [("name", Value::from("older"))];
+            Proposal::new().update_range_adding(range, name, [("state", 2)]).into()
+        }
+        "add-a-text" => {
+            let change = Proposal::new().update_range_adding(
+                Range::of("things").part(None, None, 10),
+                [],
+                [("state", 1)],
+            );
+            Verdict::Propose(with_text(change))
+        }
+        "add-twice" => {
+            let range = Range::of("things").part(None, None, 10);
+            let state = [("state", Value::Integer(1))];
+            Proposal::new().update_range_adding(range, state, [("state", 2)]).into()
+        }
+        "extras" => {
+            store::rows(Some(item), Range::of("things").columns(["id"]).extra("nobody_knows", 1.5))
+                .try_for_each(|row| row.map(drop))?;
+            let known = ctx.extra.len() + item.extra.len();
+            Proposal::new()
+                .note("known", i64::try_from(known).unwrap_or(-1))
+                .extra("much", "x")
+                .into()
+        }
+        "words" => Verdict::skip(ctx.setting::<Vec<String>>("words")?.join(" and ")),
         "guard-long-key" => Proposal::new().guard(Guard::Idle("x".repeat(2_000))).into(),
         "emit-long-key" => {
             Proposal::new().emit("cleaned", "k".repeat(2_000), b"x".as_slice()).into()
@@ -288,6 +329,15 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         key if key.starts_with("skipped") => Verdict::skip("not now"),
         _ => Verdict::skip_settled("behaved"),
     })
+}
+
+/// The same proposal, whose increments are texts.
+fn with_text(mut proposal: Proposal) -> Proposal {
+    for change in &mut proposal.changes {
+        let besom_sdk::Change::UpdateRange(change) = change else { continue };
+        change.increments.iter_mut().for_each(|field| field.value = Value::from("1"));
+    }
+    proposal
 }
 
 /// The rows of `things` by columns: how many, the sum of their ids, and what is packed.

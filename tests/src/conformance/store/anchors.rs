@@ -71,6 +71,45 @@ pub async fn an_absence_guard_without_the_row_of_its_anchor_fails(world: &mut Wo
     }
 }
 
+/// At most so many rows, with the anchor that an absence needs.
+pub async fn at_most_so_many_rows_match_under_an_anchor(world: &mut World) {
+    let few = |parent: &str, rows| {
+        let conditions = vec![
+            Condition::equal("parent", text(parent)),
+            Condition::equal("state", text("attached")),
+        ];
+        Guard::AtMost(Filter { collection: "children".into(), conditions }, rows)
+    };
+    let seen = |seq| child("p", seq, "attached");
+    world.write(vec![parent("p"), parent("q"), seen(1), seen(2), seen(3)]).await;
+    world.write(vec![child("p", 4, "detached")]).await;
+    let failed = || Outcome::Skipped("guard".into());
+    for (of, rows, expected) in [
+        ("p", 0, failed()),
+        ("p", 2, failed()),
+        ("p", 3, Outcome::Committed),
+        ("p", 1_000, Outcome::Committed),
+        ("q", 0, Outcome::Committed),
+        ("nobody", 5, failed()),
+    ] {
+        let key = format!("{of} {rows}");
+        let committed = world.settle(candidate(&key), apply(vec![few(of, rows)], vec![])).await;
+        assert_eq!(committed.outcomes, [expected], "{key}");
+    }
+    let free = Guard::AtMost(Filter { collection: "children".into(), conditions: vec![] }, 9);
+    let free = world.settle(candidate("free"), apply(vec![free], vec![])).await;
+    assert!(matches!(&free.outcomes[..], [Outcome::Dead(_)]), "{free:?}");
+    // The items before it in the batch count.
+    world.planned("task", ["one less", "two"].map(candidate).to_vec()).await;
+    let waiting = world.log("task").await;
+    let key = vec![text("p"), Value::Integer(1)];
+    let less = Change::Delete { collection: "children".into(), key };
+    let decisions = [apply(vec![], vec![less]), apply(vec![few("p", 2)], vec![seen(9)])];
+    let committed = world.commit(waiting.iter().zip(decisions).collect()).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed]);
+    world.balanced().await;
+}
+
 /// Several conditions on one column apply together: each excludes a row, and any other row counts.
 pub async fn an_absence_guard_leaves_out_every_row_that_it_names(world: &mut World) {
     let condition =

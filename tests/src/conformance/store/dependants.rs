@@ -202,7 +202,11 @@ pub async fn what_goes_with_a_row_stays_with_it(world: &mut World) {
         world.settle(candidate("dead"), apply(vec![], vec![delete("p"), update.clone()])).await;
     assert!(matches!(&dead.outcomes[..], [Outcome::Dead(_)]), "{dead:?}");
     let range = RowRange { collection: "parents".into(), rows: 10, ..RowRange::default() };
-    let set = Change::UpdateRange { range: Arc::new(range), fields: fields([("total", n(7))]) };
+    let set = Change::UpdateRange {
+        range: Arc::new(range),
+        fields: fields([("total", n(7))]),
+        increments: vec![],
+    };
     let done = world.settle(candidate("set"), apply(vec![], vec![update, set])).await;
     assert_eq!(done.outcomes, [Outcome::Committed]);
     let none = world.settle(candidate("none"), apply(vec![], vec![delete("gone")])).await;

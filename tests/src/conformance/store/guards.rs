@@ -51,6 +51,15 @@ fn around(column: &str) -> Option<(Value, Value, Value)> {
             (at(-1), at(0), at(1))
         }
         "born" => (Value::Date(-2), Value::Date(-1), Value::Date(0)),
+        "reference" => {
+            let uuid =
+                |first| Value::Uuid([&[first][..], &[7; 15]].concat().try_into().expect("16"));
+            (uuid(6), uuid(7), uuid(0xf0))
+        }
+        "price" => {
+            let price = |price: &str| Value::Decimal(price.into());
+            (price("12.49"), price("12.50"), price("12.51"))
+        }
         "title" => (text("Thing"), text("Thing\u{e9} \u{1f9f9}"), text("Thing\u{e9} \u{1f9fa}")),
         _ => return None,
     })
@@ -60,7 +69,7 @@ fn around(column: &str) -> Option<(Value, Value, Value)> {
 pub async fn comparisons_mean_what_they_say_for_every_ordered_kind(world: &mut World) {
     let row = Change::Insert { collection: "things".into(), fields: full_thing("t", 5) };
     world.write(vec![row]).await;
-    for column in ["n", "ratio", "data", "at", "born", "title"] {
+    for column in ["n", "ratio", "data", "at", "born", "title", "reference", "price"] {
         let (below, same, above) = around(column).expect("an ordered column");
         for (comparison, with_below, with_same, with_above) in [
             (Equal, false, true, false),
@@ -73,11 +82,28 @@ pub async fn comparisons_mean_what_they_say_for_every_ordered_kind(world: &mut W
             for (value, expected) in
                 [(&below, with_below), (&same, with_same), (&above, with_above)]
             {
-                let guard = columns("t", vec![condition(column, comparison, value.clone())]);
+                let condition = condition(column, comparison, value.clone());
+                let guard = columns("t", vec![condition.clone()]);
                 assert_eq!(holds(world, guard.clone()).await, expected, "{guard:?}");
+                let conditions = vec![condition];
+                let range = Range { conditions, ..range("things", None, &["id"]) };
+                let found = world.read(&range).await.expect("read").rows.len();
+                assert_eq!(found, usize::from(expected), "{range:?}");
             }
         }
     }
+    // False is below true, in an index as well.
+    for (comparison, value, expected) in
+        [(Below, true, true), (Below, false, false), (AtLeast, true, false), (AtMost, false, true)]
+    {
+        let guard = columns("t", vec![condition("flag", comparison, Value::Bool(value))]);
+        assert_eq!(holds(world, guard.clone()).await, expected, "{guard:?}");
+    }
+    let read =
+        Range { lower: Some(Value::Bool(true)), ..range("things", Some("by_flag"), &["id"]) };
+    assert_eq!(world.read(&read).await.expect("read").rows.len(), 0);
+    let read = Range { upper: Some(Value::Bool(false)), lower: None, ..read };
+    assert_eq!(world.read(&read).await.expect("read").rows.len(), 1);
 }
 
 /// Kinds without a useful order compare as equal or not.
@@ -196,6 +222,9 @@ pub async fn a_test_that_does_not_fit_its_column_is_refused(world: &mut World) {
         ("n", Test::Column(Below, "title".into()), "cannot be compared"),
         ("n", Test::Column(Below, "colour".into()), "colour"),
         ("n", Test::StartsWith("x".into()), "is no text"),
+        ("doc", Test::Value(Below, Value::Json("{}".into())), "has no order"),
+        ("doc", Test::Value(AtLeast, Value::Null), "has no order"),
+        ("doc", Test::Column(Above, "doc".into()), "has no order"),
         ("n", Test::OneOf(vec![Value::Integer(1), text("x")]), "n"),
         ("colour", Test::NoneOf(vec![]), "colour"),
     ]
@@ -239,6 +268,62 @@ pub async fn rows_exist_in_the_tenant_of_the_item(world: &mut World) {
     assert!(holds(world, Guard::Exists(filter(vec![]))).await);
     let none = vec![condition("n", AtLeast, Value::Integer(2))];
     assert!(!holds(world, Guard::Exists(filter(none))).await);
+}
+
+/// A guard on the number of rows, also after the items before it in the batch.
+pub async fn at_least_so_many_rows_match(world: &mut World) {
+    let many =
+        |rows| Guard::AtLeast(filter(vec![condition("n", AtLeast, Value::Integer(2))]), rows);
+    world.write_as(&[(Some(tenant("b")), thing("z", 9))]).await;
+    assert!(holds(world, many(0)).await && !holds(world, many(1)).await);
+    world.write(vec![thing("a", 1), thing("b", 2), thing("c", 3), thing("d", 4)]).await;
+    for (rows, expected) in [(0, true), (1, true), (3, true), (4, false), (1_000, false)] {
+        assert_eq!(holds(world, many(rows)).await, expected, "at least {rows}");
+    }
+    world.planned("task", ["sets", "two", "three"].map(candidate).to_vec()).await;
+    let waiting = world.log("task").await;
+    let set = |n| crate::conformance::world::set_n("a", n);
+    let decisions = [
+        apply(vec![], vec![crate::conformance::world::set_n("b", 1)]),
+        apply(vec![many(2)], vec![set(0)]),
+        apply(vec![many(3)], vec![set(-1)]),
+    ];
+    let committed = world.commit(waiting.iter().zip(decisions).collect()).await;
+    let failed = Outcome::Skipped("guard".into());
+    assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed, failed]);
+    world.balanced().await;
+}
+
+/// A guard that no row has a key: in the item's tenant, and after the items before it in the batch.
+pub async fn a_row_is_missing_in_the_tenant_of_the_item(world: &mut World) {
+    let missing = |id: &str| Guard::Missing { collection: "things".into(), key: vec![text(id)] };
+    world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
+    assert!(holds(world, missing("t")).await);
+    world.write(vec![thing("t", 1), thing("u", 1)]).await;
+    assert!(!holds(world, missing("t")).await);
+    let all = ["deletes", "after a deletion", "inserts", "after an insertion"];
+    world.planned("task", all.map(candidate).to_vec()).await;
+    let waiting = world.log("task").await;
+    let delete = Change::Delete { collection: "things".into(), key: vec![text("t")] };
+    let decisions = [
+        apply(vec![], vec![delete]),
+        apply(vec![missing("t")], vec![crate::conformance::world::set_n("u", 2)]),
+        apply(vec![], vec![thing("t", 3)]),
+        apply(vec![missing("t")], vec![crate::conformance::world::set_n("u", 4)]),
+    ];
+    let committed = world.commit(waiting.iter().zip(decisions).collect()).await;
+    let [Outcome::Committed, Outcome::Committed, Outcome::Committed, last] =
+        &committed.outcomes[..]
+    else {
+        panic!("{committed:?}")
+    };
+    assert_eq!(last, &Outcome::Skipped("guard".into()));
+    // A key of two columns, and one that has too few values.
+    let child = |key| Guard::Missing { collection: "children".into(), key };
+    assert!(holds(world, child(vec![text("p"), Value::Integer(1)])).await);
+    let short = world.settle(candidate("short"), apply(vec![child(vec![text("p")])], vec![])).await;
+    assert!(matches!(&short.outcomes[..], [Outcome::Dead(_)]), "{short:?}");
+    world.balanced().await;
 }
 
 /// If one guard fails, no change of the item is applied.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use besom_core::proposal::{Change, Comparison, Condition, Guard, RowRange, Settle};
-use besom_core::value::{Row, Value};
-use besom_ports::store::{Committed, Decision, MessageQuery, Outcome, Range};
+use besom_core::value::{Field, Row, Value};
+use besom_ports::store::{Committed, Decision, Left, MessageQuery, Outcome, Range};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -169,7 +169,8 @@ pub async fn columns_of_a_range_are_set(world: &mut World) {
     let range = Arc::new(part(&read, None, None, 100));
     // The column by which the rows are found may be set as well.
     let fields = fields([("n", n(9)), ("title", text("old"))]);
-    let committed = commit(world, vec![Change::UpdateRange { range, fields }]).await;
+    let committed =
+        commit(world, vec![Change::UpdateRange { range, fields, increments: vec![] }]).await;
     assert_eq!(committed.outcomes, [Outcome::Committed]);
     let rows = world.rows("things", &["id", "n", "title"]).await;
     let set: Vec<Row> = rows.into_iter().filter(|row| row[2] == text("old")).collect();
@@ -182,6 +183,49 @@ pub async fn columns_of_a_range_are_set(world: &mut World) {
     let mut titles: Vec<Value> = titles.collect();
     titles.sort_by_key(|title| format!("{title:?}"));
     assert_eq!(titles, ["b", "c", "d", "h"].map(text));
+}
+
+/// Columns of a range's rows are added to, by which they are found as well, and others are set beside them. Nothing is
+/// added to null, or beyond 64 bits: beside a guard, one such row fails the item.
+pub async fn columns_of_a_range_are_added_to(world: &mut World) {
+    write_things(world).await;
+    let change = |read: &Range, fields: Vec<Field>, by| Change::UpdateRange {
+        range: Arc::new(part(read, None, None, 100)),
+        fields,
+        increments: vec![Field::new("n", n(by))],
+    };
+    let read = Range { upper: Some(n(2)), ..range("things", Some("by_n"), &["id"]) };
+    let few = || Range { upper: Some(n(12)), lower: Some(n(10)), ..read.clone() };
+    let set = fields([("title", text("old"))]);
+    assert_eq!(commit(world, vec![change(&read, set, 10)]).await.outcomes, [Outcome::Committed]);
+    assert_eq!(
+        commit(world, vec![change(&few(), vec![], -1)]).await.outcomes,
+        [Outcome::Committed]
+    );
+    let rows = world.rows("things", &["id", "n", "title"]).await;
+    let set: Vec<Row> = rows.into_iter().filter(|row| row[2] == text("old")).collect();
+    let expected = [("b", 10), ("c", 11), ("d", 11), ("h", 11)];
+    assert_eq!(set, expected.map(|(id, to)| vec![text(id), n(to), text("old")]));
+    let mut left: Vec<String> = Vec::new();
+    for image in world.latest_images().await {
+        let Left::Set(fields) = image.left else { panic!("{image:?}") };
+        left.push(fields.iter().map(|f| format!("{} {}", f.name, f.value.shown())).collect());
+    }
+    left.sort_unstable();
+    assert_eq!(left, ["n 10", "n 11", "n 11", "n 11"]);
+    assert_eq!(world.balanced().await.rows[0].counted.rows, 8);
+    let before = world.rows("things", &["id", "n"]).await;
+    let whole = range("things", None, &["id"]);
+    let valued = vec![condition("n", Comparison::NotEqual, Value::Null)];
+    let valued = Range { conditions: valued, ..whole.clone() };
+    for (at, (read, by)) in [(&whole, 1), (&valued, i64::MAX - 4)].into_iter().enumerate() {
+        let guard = crate::conformance::world::n_is("f", 5);
+        let decision = apply(vec![guard], vec![change(read, vec![], by)]);
+        let dead = world.settle(candidate(&format!("dead{at}")), decision).await;
+        assert!(matches!(&dead.outcomes[..], [Outcome::Dead(_)]), "{dead:?}");
+    }
+    assert_eq!(world.rows("things", &["id", "n"]).await, before);
+    world.balanced().await;
 }
 
 /// What is changed by one item is what the next one finds.

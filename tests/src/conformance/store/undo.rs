@@ -70,9 +70,18 @@ pub async fn ranges_that_were_deleted_set_or_moved_are_taken_back(world: &mut Wo
     let rows = (0..20).map(|n| full(&format!("t{n:02}"), n)).collect();
     world.write(rows).await;
     let before = things(world).await;
-    let set = Change::UpdateRange { range: all(), fields: fields([("title", text("set"))]) };
+    let set = Change::UpdateRange {
+        range: all(),
+        fields: fields([("title", text("set"))]),
+        increments: vec![],
+    };
     let moved = Change::MoveRange { range: all(), into: "archived".into() };
-    for change in [Change::DeleteRange(all()), set, moved] {
+    let added = Change::UpdateRange {
+        range: all(),
+        fields: fields([("title", text("added"))]),
+        increments: fields([("n", Value::Integer(100)), ("most", Value::Integer(-9))]),
+    };
+    for change in [Change::DeleteRange(all()), set, added, moved] {
         world.settle(candidate("k"), apply(vec![], vec![change])).await;
         let item = latest(world).await;
         let after = things(world).await;
@@ -529,7 +538,7 @@ pub async fn images_say_how_their_rows_were_left(world: &mut World) {
     let changes = vec![
         set_n("a", 5),
         Change::Increment { collection: "things".into(), key: vec![text("a")], fields: set() },
-        Change::UpdateRange { range: only("b"), fields: set() },
+        Change::UpdateRange { range: only("b"), fields: set(), increments: vec![] },
         delete("b"),
         Change::MoveRange { range: only("c"), into: "archived".into() },
     ];

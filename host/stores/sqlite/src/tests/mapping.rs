@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding, Operations};
-use besom_core::proposal::{Change, Condition, Guard};
+use besom_core::proposal::{Change, Comparison, Condition, Guard, Test};
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 use besom_snapshot::Cause;
@@ -412,6 +412,62 @@ async fn a_text_that_is_no_instant_is_not_blamed_on_the_encoding() {
     let [fault] = faults.as_slice() else { panic!("{faults:?}") };
     let words = "but 2 of 5 values looked at are not stored as one, but as integer and text: correct the rows.";
     assert!(fault.message.contains(words) && !fault.message.contains("encoding ="), "{fault:?}");
+}
+
+/// Decimals are ordered by number in a numeric column, and as texts in a column of texts; texts by the collation of
+/// their column against a value, and byte by byte against another column.
+#[tokio::test]
+async fn decimals_and_texts_are_ordered_as_their_columns_are() {
+    let f = Fixture::new().await;
+    let sql = "CREATE TABLE prices (id INTEGER PRIMARY KEY, price NUMERIC, written TEXT,
+                 name TEXT COLLATE NOCASE, other TEXT COLLATE NOCASE);
+               INSERT INTO prices VALUES (1, '9.5', '9.5', 'a', 'B'), (2, '12.50', '12.50', 'B', 'a');";
+    let path = f.dir.path().join("besom.db");
+    rusqlite::Connection::open(path).unwrap().execute_batch(sql).unwrap();
+    let column =
+        |(name, kind): (&str, Kind)| (name.to_owned(), Column { kind, encoding: Encoding::Native });
+    let columns = [
+        ("id", Kind::Integer),
+        ("price", Kind::Decimal),
+        ("written", Kind::Decimal),
+        ("name", Kind::Text),
+        ("other", Kind::Text),
+    ];
+    let prices = Collection {
+        name: "prices".into(),
+        table: "prices".into(),
+        tenant: None,
+        key: vec!["id".into()],
+        columns: columns.into_iter().map(column).collect(),
+        indexes: Default::default(),
+        anchors: Vec::new(),
+        dependants: Vec::new(),
+        accept_cascades: false,
+    };
+    f.store.set_collections(Arc::new([("prices".to_owned(), prices)].into()));
+    let view = f.store.snapshot(Duration::from_secs(60)).await.unwrap();
+    let than = |value: &str| Test::Value(Comparison::Below, Value::Decimal(value.into()));
+    for (column, test, expected) in [
+        ("price", than("10"), &[1][..]),
+        ("price", than("9.50"), &[]),
+        ("written", than("10"), &[]),
+        ("written", than("9"), &[2]),
+        ("name", Test::Value(Comparison::Above, text("a")), &[2]),
+        ("name", Test::Column(Comparison::Above, "other".into()), &[1]),
+    ] {
+        let conditions = vec![Condition { column: column.into(), test }];
+        let range = Range {
+            collection: "prices".into(),
+            columns: vec!["id".into()],
+            conditions,
+            limit: 9,
+            bytes_max: usize::MAX,
+            ..Range::default()
+        };
+        let found = view.read_range(None, &range).await.unwrap().rows;
+        let expected: Vec<_> = expected.iter().map(|id| vec![Value::Integer(*id)]).collect();
+        assert_eq!(found, expected, "{:?}", range.conditions);
+    }
 }
 
 /// If every row is of another kind, the task is held with the reason; if a single row is, its item
