@@ -89,7 +89,8 @@ async fn a_plugin_built_when_the_contract_was_frozen_goes_on_working() {
     let loaded = load_file(&runtime, path).await.unwrap();
     assert_eq!(loaded.manifest.name, "hostile");
     let call = call(&loaded.digest, limits());
-    let keys = ["one", "read-all", "read-columns", "count", "distinct", "read-deliveries"];
+    let reads = ["one", "read-all", "read-columns", "count", "distinct", "read-deliveries"];
+    let keys = reads.into_iter().chain(["guard-rows", "add-to-range", "extras", "words"]);
     let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(keys)).await.unwrap();
     assert_eq!(acted.verdicts[0], behaved());
     assert!(acted.verdicts.iter().all(Result::is_ok), "{:?}", acted.verdicts);
