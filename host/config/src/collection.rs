@@ -59,7 +59,11 @@ keys! {
 pub const SHAPED: [(&str, &str); 5] = [
     ("key", "Columns that, together with the tenant, identify a row."),
     ("columns", "Columns that a plugin may use: NAME = \"type\" or { type, encoding }."),
-    ("indexes", "Indexes for range reads: NAME = [columns], without the tenant."),
+    (
+        "indexes",
+        "Indexes for range reads: NAME = [columns], without the tenant; or { columns, not_null }: only of the rows in \
+         which the columns `not_null` are not null.",
+    ),
     ("anchor", "The row that every INSERT locks: { collection, columns }, or an array of them."),
     ("dependants", "Collections whose rows are deleted with the row that their anchor names."),
 ];
@@ -180,14 +184,39 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
              casts it",
         );
     }
-    let mut indexes = BTreeMap::new();
+    let (mut indexes, mut not_null) = (BTreeMap::new(), BTreeMap::new());
     if let Some(entry) = table.get("indexes")
         && let Some(table) = walker.table(entry, "indexes = { NAME = [\"column\"] }")
     {
         for entry in &table.0 {
             parts.insert(format!("indexes.{}", entry.key), entry.span.clone());
-            indexes.insert(entry.key.clone(), list(walker, "the index", entry));
+            let name = &entry.key;
+            let Node::Table(table) = &entry.node else {
+                indexes.insert(name.clone(), list(walker, "the index", entry));
+                continue;
+            };
+            for part in &table.0 {
+                match part.key.as_str() {
+                    "columns" => {
+                        indexes.insert(name.clone(), list(walker, "the index", part));
+                    }
+                    "not_null" => {
+                        not_null.insert(name.clone(), list(walker, "the index", part));
+                    }
+                    _ => {
+                        let path = format!("{path}.indexes.{name}");
+                        walker.unknown(part, &path, ["columns", "not_null"]);
+                    }
+                }
+            }
+            if table.get("columns").is_none() {
+                let message = format!("the index `{name}` names no columns");
+                walker.error(&entry.span, message, "add columns = [\"column\"]");
+            }
         }
+        not_null.retain(|name, columns: &mut Vec<String>| {
+            indexes.contains_key(name) && !columns.is_empty()
+        });
     }
     let mut dependants = Vec::new();
     if let Some(entry) = table.get("dependants") {
@@ -255,6 +284,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         key,
         columns,
         indexes,
+        not_null,
         anchors,
         dependants,
         accept_cascades: plain.accept_cascades,
@@ -351,11 +381,14 @@ fn depending(
             );
         }
         let columns = &anchor.columns;
-        let begins = |index: &Vec<String>| {
+        let begins = |name: Option<&str>| {
+            let index = dependant.index_columns(name).unwrap_or_default();
             index.len() >= columns.len()
                 && index[..columns.len()].iter().all(|column| columns.contains(column))
+                && dependant.not_null(name).iter().all(|column| columns.contains(column))
         };
-        if !std::iter::once(&dependant.key).chain(dependant.indexes.values()).any(begins) {
+        let names = dependant.indexes.keys().map(|name| Some(name.as_str()));
+        if !std::iter::once(None).chain(names).any(begins) {
             let columns = columns.join(", ");
             walker.error(
                 span,

@@ -14,7 +14,8 @@ use super::tree;
 
 /// The section of a collection that was made from a table, with comments about what a person has to know.
 pub fn section(shape: &Shape, collection: &Collection) -> String {
-    let Collection { name, table, tenant, key, columns, indexes, anchors, .. } = collection;
+    let Collection { name, table, tenant, key, columns, indexes, not_null, anchors, .. } =
+        collection;
     let head = format!("collections.{}", written(name));
     let mut text = format!("[{head}]\n");
     // Writing to a text cannot fail.
@@ -76,7 +77,15 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
     if !indexes.is_empty() {
         let _ = writeln!(text, "\n[{head}.indexes]");
         for (name, columns) in indexes {
-            let _ = writeln!(text, "{} = {}", written(name), list(columns));
+            let columns = list(columns);
+            let _ = match &not_null.get(name) {
+                None => writeln!(text, "{} = {columns}", written(name)),
+                Some(not_null) => {
+                    let not_null = list(not_null);
+                    let name = written(name);
+                    writeln!(text, "{name} = {{ columns = {columns}, not_null = {not_null} }}")
+                }
+            };
         }
     }
     text

@@ -113,7 +113,12 @@ fn collection_schema() -> Value {
     for (name, doc) in collection::SHAPED {
         let mut shape = match name {
             "key" | "dependants" => names.clone(),
-            "indexes" => json!({ "type": "object", "additionalProperties": names }),
+            "indexes" => json!({ "type": "object", "additionalProperties": { "anyOf": [names, {
+                "type": "object",
+                "properties": { "columns": names, "not_null": names },
+                "required": ["columns"],
+                "additionalProperties": false,
+            }] } }),
             "anchor" => {
                 let one = json!({
                     "type": "object",

@@ -995,6 +995,39 @@ fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
 }
 
 #[test]
+fn an_index_may_contain_only_the_rows_without_certain_nulls() {
+    let text = "[collections.posts]\nkey = [\"id\"]\ncolumns = { id = \"text\", at = \"timestamp\" }\n\
+                indexes.whole = [\"at\"]\nindexes.all = { columns = [\"at\"] }\n\
+                indexes.some = { columns = [\"at\", \"id\"], not_null = [\"at\"] }\n";
+    let config = load(text).expect("valid");
+    let posts = &config.collections["posts"];
+    assert_eq!(posts.indexes.len(), 3);
+    assert_eq!(posts.indexes["some"], ["at", "id"]);
+    assert_eq!(posts.not_null, [("some".to_owned(), vec!["at".to_owned()])].into());
+    check(
+        "\
+[collections.posts]
+key = [\"id\"]
+columns = { id = \"text\", at = \"timestamp\" }
+[collections.posts.indexes]
+a = { columns = [\"at\"], not_null = [\"att\"] }
+b = { not_null = [\"at\"], where = \"at is not null\" }
+",
+        r#"
+besom.toml:5:37: error: the index names the column `att`, which is not mapped
+  5 | a = { columns = ["at"], not_null = ["att"] }
+    |                                     ^^^^^ did you mean `at`?
+besom.toml:6:5: error: the index `b` names no columns
+  6 | b = { not_null = ["at"], where = "at is not null" }
+    |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ add columns = ["column"]
+besom.toml:6:26: error: unknown key `where` in [collections.posts.indexes.b]
+  6 | b = { not_null = ["at"], where = "** ** *** ****" }
+    |                          ^^^^^ available: `columns`, `not_null`
+"#,
+    );
+}
+
+#[test]
 fn dependants_refer_to_their_collection_and_can_be_found() {
     let section = |name: &str, more: &str| {
         format!(

@@ -116,6 +116,9 @@ pub struct Collection {
     /// Indexes usable for range reads, by name. The database's index begins with the tenant column
     /// (if there is one), followed by these columns. The key is always an index; its name is "".
     pub indexes: BTreeMap<String, Vec<String>>,
+    /// Indexes that contain only the rows in which these columns are not NULL, by name; the others contain all rows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_null: BTreeMap<String, Vec<String>>,
     /// The rows that keep others from inserting while a guard on absence is evaluated: see
     /// [`Collection::anchors_of`].
     pub anchors: Vec<Anchor>,
@@ -213,6 +216,11 @@ impl Collection {
             None | Some("") => Some(&self.key),
             Some(name) => self.indexes.get(name).map(Vec::as_slice),
         }
+    }
+
+    /// The columns that are not NULL in the rows of an index; it contains all rows in which that is so.
+    pub fn not_null(&self, index: Option<&str>) -> &[String] {
+        index.and_then(|name| self.not_null.get(name)).map_or(&[], Vec::as_slice)
     }
 
     /// The anchors whose keys a filter fixes, with those keys: it compares each of an anchor's columns

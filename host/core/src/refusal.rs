@@ -302,6 +302,7 @@ mod tests {
             indexes: BTreeMap::new(),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            not_null: Default::default(),
             accept_cascades: false,
         };
         let anchor = Anchor { collection: "owners".into(), columns: vec!["owner".into()] };

@@ -15,7 +15,9 @@ pub struct Shape {
     pub key: Vec<String>,
     /// The columns of its indexes over all rows, without those that contain an expression.
     pub indexes: Vec<Vec<String>>,
-    /// The names of its indexes over some of the rows, which are not used.
+    /// Those of its indexes over the rows in which certain columns are not NULL, and these columns.
+    pub not_null: Vec<(Vec<String>, Vec<String>)>,
+    /// The names of its indexes over other rows, which are not used.
     pub partial: Vec<String>,
     /// Its foreign keys.
     pub references: Vec<Reference>,
@@ -120,18 +122,30 @@ impl Shape {
                  a unique index of such columns by hand"
             ));
         }
-        let mut indexes = BTreeMap::new();
-        for index in &self.indexes {
+        let (mut indexes, mut not_null) = (BTreeMap::new(), BTreeMap::new());
+        let whole = self.indexes.iter().map(|index| (index, &[][..]));
+        let partial = self.not_null.iter().map(|(index, columns)| (index, &columns[..]));
+        for (index, present) in whole.chain(partial) {
+            // A row that is read has its tenant.
+            let present: Vec<String> = present.iter().filter(|c| !is_tenant(c)).cloned().collect();
             let own = match (&tenant, index.split_first()) {
                 (None, _) => &index[..],
                 (Some(tenant), Some((first, rest))) if first == tenant => rest,
                 (Some(_), _) => continue,
             };
             let own = without_key(own, &key);
-            let is_mapped = own.iter().all(|column| columns.contains_key(column));
-            if !own.is_empty() && is_mapped && *own != key[..] {
-                indexes.insert(own.join("_"), own.to_vec());
+            let is_mapped = own.iter().chain(&present).all(|column| columns.contains_key(column));
+            if own.is_empty() || !is_mapped || *own == key[..] {
+                continue;
             }
+            let mut name = own.join("_");
+            if !present.is_empty() {
+                if indexes.contains_key(&name) {
+                    name = format!("{name}_with_{}", present.join("_"));
+                }
+                not_null.insert(name.clone(), present);
+            }
+            indexes.insert(name, own.to_vec());
         }
         let (name, table) = (name.to_owned(), self.table.clone());
         let (anchors, dependants) = (Vec::new(), Vec::new());
@@ -142,6 +156,7 @@ impl Shape {
             key,
             columns,
             indexes,
+            not_null,
             anchors,
             dependants,
             accept_cascades: false,

@@ -205,6 +205,7 @@ fn collection(
             .collect::<BTreeMap<_, _>>(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     }
 }

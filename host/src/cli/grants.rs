@@ -288,6 +288,7 @@ mod tests {
             indexes: BTreeMap::new(),
             anchors: vec![],
             dependants: Vec::new(),
+            not_null: Default::default(),
             accept_cascades: false,
         }
     }

@@ -249,6 +249,7 @@ fn collection() -> Collection {
         indexes: BTreeMap::new(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     }
 }

@@ -101,6 +101,7 @@ pub fn collections() -> Collections {
             .collect(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     [

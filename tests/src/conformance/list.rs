@@ -268,6 +268,7 @@ macro_rules! store_conformance {
             }
             range_changes {
                 the_parts_of_a_range_are_its_pages,
+                a_range_of_an_index_of_some_rows_changes_no_others,
                 rows_of_a_range_are_judged_in_the_commit,
                 columns_of_a_range_are_set,
                 columns_of_a_range_are_added_to,
@@ -281,6 +282,7 @@ macro_rules! store_conformance {
             }
             ranges {
                 a_range_is_the_same_in_pages_of_any_size,
+                a_read_by_an_index_of_some_rows_returns_no_others,
                 a_key_of_two_columns_is_read_by_prefix_and_bounds,
                 a_range_over_instants_is_inclusive,
                 a_page_is_bounded_by_bytes,

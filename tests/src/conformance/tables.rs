@@ -50,7 +50,13 @@ impl Table {
             // The key at its end gives equal values their order.
             let rest = key.iter().filter(|column| !columns.contains(column));
             let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
-            sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
+            let present = self.collection.not_null(Some(index)).iter();
+            let present: Vec<String> =
+                present.map(|column| format!("{column} IS NOT NULL")).collect();
+            let some = if present.is_empty() { "" } else { " WHERE " };
+            let some = format!("{some}{}", present.join(" AND "));
+            let columns = within(&columns);
+            sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({columns}){some};"));
         }
         sql
     }
@@ -89,6 +95,9 @@ fn things() -> Table {
     for (name, columns) in [("by_n", &["n"][..]), ("by_flag", &["flag", "n"]), ("by_at", &["at"])] {
         collection.indexes.insert(name.into(), columns.iter().map(|&c| c.into()).collect());
     }
+    // Only of the things that have both.
+    collection.indexes.insert("by_most".into(), vec!["most".into()]);
+    collection.not_null.insert("by_most".into(), vec!["most".into(), "n".into()]);
     Table { collection, not_null: vec!["title"] }
 }
 
@@ -97,6 +106,7 @@ fn archived() -> Table {
     let Table { mut collection, not_null } = things();
     (collection.name, collection.table) = ("archived".into(), "archived".into());
     collection.indexes.clear();
+    collection.not_null.clear();
     Table { collection, not_null }
 }
 
@@ -162,6 +172,7 @@ fn collection(name: &str, key: &[&str], columns: &[(&str, Kind)]) -> Collection 
         indexes: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     }
 }

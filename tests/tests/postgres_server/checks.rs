@@ -34,6 +34,7 @@ fn sessions() -> BTreeMap<String, Collection> {
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     [("sessions".to_owned(), sessions)].into()

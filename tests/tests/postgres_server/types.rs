@@ -38,6 +38,7 @@ fn collection(name: &str, key: &str, columns: &[(&str, Kind)]) -> Collection {
         indexes: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     }
 }

@@ -30,6 +30,7 @@ fn shape() -> Shape {
         ],
         key: texts(&["session_key"]),
         indexes: vec![texts(&["session_key"]), texts(&["expire date"])],
+        not_null: vec![(texts(&["expire date", "team_id"]), texts(&["team_id"]))],
         references: vec![Reference {
             columns: texts(&["team_id"]),
             table: "team".into(),
@@ -56,6 +57,7 @@ team_id = \"integer\"  # no declared type
 
 [collections.sessions.indexes]
 \"expire date\" = [\"expire date\"]
+\"expire date_team_id\" = { columns = [\"expire date\", \"team_id\"], not_null = [\"team_id\"] }
 ";
 
 fn add(text: &str, name: &str, section: &str) -> Result<String, Refusal> {

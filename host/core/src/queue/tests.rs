@@ -129,6 +129,7 @@ fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
             indexes: Default::default(),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            not_null: Default::default(),
             accept_cascades: false,
         },
     );
@@ -181,6 +182,7 @@ fn an_item_changes_one_row_at_most_sixteen_times_whatever_the_changes_are() {
             indexes: Default::default(),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            not_null: Default::default(),
             accept_cascades: false,
         },
     )]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::Job;
 use super::session::{Session, params};
-use besom_tables::check::Index;
+use besom_tables::check::{Index, present};
 
 /// A column of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,8 +127,10 @@ pub(super) async fn tables(
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
     for row in session.query(INDEXES, params![oids.clone()]).await? {
-        let (unique, columns) = (row.try_get(1)?, row.try_get(2)?);
-        let index = Index { unique, columns, primary: row.try_get(3)? };
+        let (unique, columns, primary) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+        let some: Option<&str> = row.try_get(4)?;
+        let Some(not_null) = some.map_or(Some(Vec::new()), present) else { continue };
+        let index = Index { unique, columns, primary, not_null };
         each(row.try_get(0)?, &|table| table.indexes.push(index.clone()));
     }
     for row in session.query(FOREIGN_KEYS, params![oids.clone()]).await? {
@@ -168,9 +170,9 @@ const INDEXES: &str = "SELECT i.indrelid, i.indisunique AND NOT EXISTS (
     ARRAY(SELECT coalesce(a.attname::text, '') FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
           LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
           WHERE k.at <= i.indnkeyatts ORDER BY k.at),
-    i.indisprimary
+    i.indisprimary, pg_get_expr(i.indpred, i.indrelid)
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
-  WHERE i.indrelid = ANY($1::oid[]) AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
+  WHERE i.indrelid = ANY($1::oid[]) AND i.indisvalid AND m.amname = 'btree'
   ORDER BY c.relname";
 
 const FOREIGN_KEYS: &str = "SELECT f.conrelid, f.confrelid,

@@ -369,7 +369,8 @@ async fn compare_spelling(
 ) -> Job<()> {
     for column in table.columns.iter().filter(|column| column.readable) {
         let first = |columns: &[String]| columns.first() == Some(&column.name);
-        let is_indexed = table.indexes.iter().any(|index| first(&index.columns));
+        let is_indexed =
+            table.indexes.iter().any(|index| index.is_whole() && first(&index.columns));
         let of = (column.name.as_str(), column.declared.as_str());
         if let Some(fault) = spelling::fault(session, mapped, of, is_indexed).await? {
             found.push(format!("columns.{}", column.name), fault.message, fault.warning);
@@ -389,7 +390,8 @@ async fn compare_pages(
     let collection = found.collection;
     for (name, columns) in &collection.indexes {
         let order = collection.order_of(columns);
-        if found.is_begun(&table.indexes, &order) || found.is_unique(&table.indexes, columns) {
+        if found.is_begun(&table.indexes, name, &order) || found.is_unique(&table.indexes, columns)
+        {
             continue;
         }
         let done = match fault_of_next_page(view, mapped, name).await? {

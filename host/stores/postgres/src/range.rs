@@ -246,7 +246,7 @@ impl<'a> Reading<'a> {
         let nulls = if range.descending { " NULLS LAST" } else { " NULLS FIRST" };
         // IS NULL fixes a column like a value, but PostgreSQL does not recognize that: the column
         // stays in the order, and the index provides it in any case.
-        let in_prefix = index.iter().zip(&range.prefix);
+        let in_prefix = index.columns.iter().zip(&range.prefix);
         let in_prefix = in_prefix.filter(|(_, v)| **v == Value::Null).map(|(name, _)| name);
         let in_begin = self.page.order.iter().zip(begin);
         let in_begin = in_begin

@@ -14,7 +14,7 @@ use super::mapping::{qualified, quote};
 use super::options::Options;
 use super::session::{Session, cell, params};
 use besom_ports::store::Result;
-use besom_tables::check::identifying;
+use besom_tables::check::{identifying, of_some_rows, present, whole};
 use tokio_postgres::Row;
 
 /// Number of rows looked at for the unit of instants.
@@ -132,14 +132,24 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
     for column in &found.columns {
         columns.push(of_column(session, &found, column).await?);
     }
-    let indexes = found.indexes.iter().filter(|index| index.is_of_columns());
-    let indexes = indexes.map(|index| index.columns.clone()).collect();
-    let sql = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    let sql = "SELECT c.relname::text, pg_get_expr(i.indpred, i.indrelid)
+         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          WHERE i.indrelid = $1::oid AND i.indpred IS NOT NULL ORDER BY 1";
-    let partial = session.all(sql, params![found.oid], cell).await?;
+    let named = |r: &Row| Ok((r.try_get(0)?, r.try_get(1)?));
+    let mut some: Vec<(String, String)> = session.all(sql, params![found.oid], named).await?;
+    some.retain(|(_, predicate)| present(predicate).is_none());
     let is_view = matches!(found.kind.as_str(), "v" | "m");
     let table = table.to_owned();
-    Ok(Described::Table(Shape { table, columns, key, indexes, partial, references, is_view }))
+    Ok(Described::Table(Shape {
+        table,
+        columns,
+        key,
+        indexes: whole(&found.indexes),
+        not_null: of_some_rows(&found.indexes),
+        partial: some.into_iter().map(|(name, _)| name).collect(),
+        references,
+        is_view,
+    }))
 }
 
 /// The kind of a column by its type; instants as numbers by their name and the rows looked at.

@@ -12,7 +12,7 @@ use super::range_change::common;
 use super::statements::Statements;
 use super::stored::{self, Declared};
 use besom_ports::store::MappingFault;
-use besom_tables::check::{Check, Index, Keeper, Reaction, Reference};
+use besom_tables::check::{Check, Index, Keeper, Reaction, Reference, present};
 
 /// All faults of all collections, in the order of their names.
 pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<MappingFault>> {
@@ -193,20 +193,24 @@ pub(super) fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
 }
 
 pub(super) fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
-    let named = "SELECT name, \"unique\" FROM pragma_index_list(?1) WHERE partial = 0";
-    let named: Vec<(String, bool)> = conn.all(named, [table], |r| r.try_into())?;
+    let named =
+        "SELECT l.name, l.\"unique\", l.partial, coalesce(s.sql, '') FROM pragma_index_list(?1) l
+                 LEFT JOIN sqlite_schema s ON s.type = 'index' AND s.name = l.name";
+    let named: Vec<(String, bool, bool, String)> = conn.all(named, [table], |r| r.try_into())?;
     let keys = "SELECT coalesce(name, '') FROM pragma_index_xinfo(?1) WHERE key = 1 ORDER BY seqno";
     let mut indexes = Vec::new();
-    for (name, unique) in named {
+    for (name, unique, partial, sql) in named {
+        let not_null = if partial { present(&sql) } else { Some(Vec::new()) };
+        let Some(not_null) = not_null else { continue };
         let columns = conn.all(keys, [name], |r| r.get(0))?;
-        indexes.push(Index { unique, primary: false, columns });
+        indexes.push(Index { unique, primary: false, columns, not_null });
     }
     // An INTEGER PRIMARY KEY is the table itself and is in no list of indexes.
     let mut key: Vec<&Declared> = columns.iter().filter(|c| c.key_position > 0).collect();
     key.sort_by_key(|c| c.key_position);
     if !key.is_empty() {
         let columns = key.iter().map(|c| c.name.clone()).collect();
-        indexes.push(Index { unique: true, primary: true, columns });
+        indexes.push(Index { unique: true, primary: true, columns, not_null: Vec::new() });
     }
     Ok(indexes)
 }

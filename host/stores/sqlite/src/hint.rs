@@ -11,37 +11,47 @@ use super::error::Job;
 use super::mapping::{Table, quote};
 use super::statements::Statements;
 use besom_core::proposal::Condition;
+use besom_tables::check::present;
+use besom_tables::mapping::Order;
 
-/// An index that was created explicitly (not one implied by a key), over all rows.
+/// An index that was created explicitly (not one implied by a key), over all rows or those without certain NULLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Created {
     name: String,
     columns: Vec<String>,
+    /// The columns that are not NULL in its rows.
+    not_null: Vec<String>,
 }
 
 /// Reads the explicitly created indexes of a table.
 pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
-    let list =
-        "SELECT name FROM pragma_index_list(?1) WHERE origin = 'c' AND partial = 0 ORDER BY name";
+    let list = "SELECT l.name, iif(l.partial, s.sql, '') FROM pragma_index_list(?1) l
+                JOIN sqlite_schema s ON s.type = 'index' AND s.name = l.name
+                WHERE l.origin = 'c' ORDER BY l.name";
     let info = "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno";
-    let names: Vec<String> = conn.all(list, [table], |r| r.get(0))?;
-    let found = names
-        .into_iter()
-        .map(|name| Ok(Created { columns: conn.all(info, [&name], |r| r.get(0))?, name }));
-    found.collect()
+    let all: Vec<(String, String)> = conn.all(list, [table], |r| r.try_into())?;
+    let mut found = Vec::new();
+    for (name, sql) in all {
+        let not_null = if sql.is_empty() { Some(Vec::new()) } else { present(&sql) };
+        let Some(not_null) = not_null else { continue };
+        found.push(Created { columns: conn.all(info, [&name], |r| r.get(0))?, name, not_null });
+    }
+    Ok(found)
 }
 
-/// ` INDEXED BY ...` for a range over an index with these columns, after the tenant's; empty if a
+/// ` INDEXED BY ...` for a range over an index with the same columns, after the tenant's; empty if a
 /// key provides the order, or if the index does not exist. Of several indexes, the one that
 /// continues furthest with the key, which orders equal rows.
-pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> Job<String> {
+pub(super) fn of_range(conn: &Connection, table: &Table, index: Order<'_>) -> Job<String> {
     let tenant = table.collection.tenant.iter();
-    let wanted: Vec<&String> = tenant.chain(columns).collect();
+    let wanted: Vec<&String> = tenant.clone().chain(index.columns).collect();
+    let present: Vec<&String> = tenant.chain(index.not_null).collect();
     let fits = |index: &&Created| {
         index.columns.len() >= wanted.len()
-            && index.columns.iter().zip(&wanted).all(|(has, wants)| has.eq_ignore_ascii_case(wants))
+            && index.columns.iter().zip(&wanted).all(|(has, wants)| same(has, wants))
+            && index.not_null.iter().all(|has| present.iter().any(|one| same(has, one)))
     };
-    let order = table.collection.order_of(columns);
+    let order = table.collection.order_of(index.columns);
     let order: Vec<&String> = table.collection.tenant.iter().chain(&order).collect();
     let further = |index: &Created| {
         index.columns.iter().zip(&order).take_while(|(has, wants)| same(has, wants)).count()
@@ -72,6 +82,7 @@ pub(super) fn of_question(
     let best = table
         .created(conn)?
         .iter()
+        .filter(|index| index.not_null.is_empty())
         .map(|index| (led(&mut index.columns.iter()), index))
         .filter(|(columns, _)| *columns > key)
         // Of equal ones, the first.
@@ -110,6 +121,7 @@ mod tests {
             indexes: BTreeMap::from([("by_guest".to_owned(), vec!["guest".to_owned()])]),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            not_null: Default::default(),
             accept_cascades: false,
         })
     }
@@ -128,19 +140,33 @@ mod tests {
 
     #[test]
     fn a_range_goes_by_the_index_that_begins_with_its_columns() {
-        let by_guest = ["guest".to_owned()];
+        let guest = ["guest".to_owned()];
+        let of = |indexes: &str, not_null: &[String]| {
+            let index = Order { columns: &guest, not_null };
+            of_range(&database(indexes), &table(), index).unwrap()
+        };
         for (indexes, hint) in [
             ("CREATE INDEX g ON seats (house, GUEST, state);", " INDEXED BY \"g\""),
             ("CREATE INDEX \"a\"\"b\" ON seats (house, guest);", " INDEXED BY \"a\"\"b\""),
             ("CREATE INDEX g ON seats (guest, house);", ""),
             ("CREATE INDEX g ON seats (house, guest) WHERE state = 'x';", ""),
+            ("CREATE INDEX g ON seats (house, guest) WHERE state IS NOT NULL;", ""),
+            (
+                "CREATE INDEX g ON seats (house, guest) WHERE HOUSE IS NOT NULL;",
+                " INDEXED BY \"g\"",
+            ),
             ("", ""),
         ] {
-            assert_eq!(of_range(&database(indexes), &table(), &by_guest).unwrap(), hint);
+            assert_eq!(of(indexes, &[]), hint);
         }
+        let partial =
+            "CREATE INDEX g ON seats (house, guest) WHERE (GUEST IS NOT NULL AND state NOTNULL);";
+        let named = ["guest", "seat", "state"].map(str::to_owned);
+        assert_eq!(of(partial, &named), " INDEXED BY \"g\"");
+        assert_eq!(of(partial, &named[..2]), "", "it lacks rows");
         // The key is the table itself.
-        let key = ["room".to_owned()];
-        assert_eq!(of_range(&database(""), &table(), &key).unwrap(), "");
+        let key = Order { columns: &["room".to_owned()], not_null: &[] };
+        assert_eq!(of_range(&database(""), &table(), key).unwrap(), "");
     }
 
     #[test]

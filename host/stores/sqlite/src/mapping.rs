@@ -341,6 +341,12 @@ impl Table {
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
         push_quoted(column, sql);
+        // An index without NULL is used only if the statement itself says so.
+        if let (Value::Null, Comparison::Equal | Comparison::NotEqual) = (value, comparison) {
+            self.form(column)?;
+            sql.push_str(if comparison == Comparison::Equal { " IS NULL" } else { " IS NOT NULL" });
+            return Ok(());
+        }
         sql.push_str(operator(comparison));
         sql.push('?');
         params.push(self.cell(column, value, round(comparison))?);

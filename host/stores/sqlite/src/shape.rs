@@ -16,7 +16,7 @@ use super::open::reading;
 use super::statements::Statements;
 use super::stored::{Declared, declared, fault, samples};
 use besom_ports::store::{Error, Result};
-use besom_tables::check::identifying;
+use besom_tables::check::{identifying, of_some_rows, present, whole};
 use besom_tables::sample::Sample;
 
 /// Number of values looked at for the unit of instants.
@@ -40,18 +40,14 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
         return Ok(Described::Unknown(known.into_iter().map(|(name, _)| name).collect()));
     };
     let own = declared(conn, name)?;
-    let (mut key, mut all) = (Vec::new(), Vec::new());
-    if kind == "table" {
-        let found = indexes(conn, name, &own)?;
-        key = identifying(&found, |_| true);
-        all = found.iter().filter(|i| i.is_of_columns()).map(|i| i.columns.clone()).collect();
-    }
+    let found = if kind == "table" { indexes(conn, name, &own)? } else { Vec::new() };
     let columns = own.iter().map(|column| of_column(conn, name, column)).collect::<Job<_>>()?;
     Ok(Described::Table(Shape {
         table: name.clone(),
         columns,
-        key,
-        indexes: all,
+        key: identifying(&found, |_| true),
+        indexes: whole(&found),
+        not_null: of_some_rows(&found),
         partial: partial(conn, name)?,
         references: references(conn, name)?,
         is_view: kind == "view",
@@ -59,8 +55,10 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
 }
 
 fn partial(conn: &Connection, table: &str) -> Job<Vec<String>> {
-    let sql = "SELECT name FROM pragma_index_list(?1) WHERE partial = 1 ORDER BY name";
-    Ok(conn.all(sql, [table], |r| r.get(0))?)
+    let sql = "SELECT l.name, s.sql FROM pragma_index_list(?1) l
+               JOIN sqlite_schema s ON s.type = 'index' AND s.name = l.name WHERE l.partial = 1 ORDER BY l.name";
+    let all: Vec<(String, String)> = conn.all(sql, [table], |r| r.try_into())?;
+    Ok(all.into_iter().filter(|(_, sql)| present(sql).is_none()).map(|(name, _)| name).collect())
 }
 
 fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {

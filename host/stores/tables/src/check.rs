@@ -4,12 +4,12 @@
 use besom_core::collection::{Anchor, Collection, Collections, Column};
 use besom_ports::store::MappingFault;
 
-use crate::Dialect;
+use crate::{Dialect, named};
 
 /// The minimum similarity of a suggested name (0 to 1).
 const SIMILAR_MIN: f64 = 0.7;
 
-/// An index of the database over all rows.
+/// An index of the database over all rows, or over those in which certain columns are not NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     /// Whether it is unique.
@@ -18,9 +18,16 @@ pub struct Index {
     pub primary: bool,
     /// Columns in their order; an expression is an empty text.
     pub columns: Vec<String>,
+    /// The columns that are not NULL in its rows.
+    pub not_null: Vec<String>,
 }
 
 impl Index {
+    /// Whether it contains all rows.
+    pub fn is_whole(&self) -> bool {
+        self.not_null.is_empty()
+    }
+
     /// Whether it contains no expression.
     pub fn is_of_columns(&self) -> bool {
         !self.columns.iter().any(String::is_empty)
@@ -32,9 +39,24 @@ impl Index {
 pub fn identifying(indexes: &[Index], set: impl Fn(&str) -> bool) -> Vec<String> {
     let primary = || indexes.iter().find(|index| index.primary);
     let unique = indexes.iter().find(|index| {
-        index.unique && index.is_of_columns() && index.columns.iter().all(|column| set(column))
+        index.unique
+            && index.is_whole()
+            && index.is_of_columns()
+            && index.columns.iter().all(|column| set(column))
     });
     primary().or(unique).map(|index| index.columns.clone()).unwrap_or_default()
+}
+
+/// The columns of the indexes over all rows, without those that contain an expression.
+pub fn whole(indexes: &[Index]) -> Vec<Vec<String>> {
+    let whole = indexes.iter().filter(|index| index.is_whole() && index.is_of_columns());
+    whole.map(|index| index.columns.clone()).collect()
+}
+
+/// The same of the other indexes, with the columns that are not NULL in their rows.
+pub fn of_some_rows(indexes: &[Index]) -> Vec<(Vec<String>, Vec<String>)> {
+    let some = indexes.iter().filter(|index| !index.is_whole() && index.is_of_columns());
+    some.map(|index| (index.columns.clone(), index.not_null.clone())).collect()
 }
 
 /// The faults of one collection.
@@ -278,12 +300,16 @@ impl<'a> Check<'a> {
         self.fault("key", said);
     }
 
-    /// Whether an index begins with the tenant and these columns.
-    pub fn is_begun(&self, indexes: &[Index], columns: &[String]) -> bool {
-        let wanted: Vec<&String> = self.collection.tenant.iter().chain(columns).collect();
+    /// Whether an index of the rows of a mapped one begins with the tenant and these columns.
+    pub fn is_begun(&self, indexes: &[Index], name: &str, columns: &[String]) -> bool {
+        let tenant = self.collection.tenant.iter();
+        let wanted: Vec<&String> = tenant.clone().chain(columns).collect();
+        let not_null = self.collection.not_null(Some(name));
+        let present: Vec<&String> = tenant.chain(not_null).collect();
         indexes.iter().any(|index| {
             index.columns.len() >= wanted.len()
                 && index.columns.iter().zip(&wanted).all(|(a, b)| self.dialect.same(a, b))
+                && index.not_null.iter().all(|a| present.iter().any(|b| self.dialect.same(a, b)))
         })
     }
 
@@ -291,18 +317,33 @@ impl<'a> Check<'a> {
     pub fn is_unique(&self, indexes: &[Index], columns: &[String]) -> bool {
         let wanted = self.whole(columns);
         let known = |column: &String| wanted.iter().any(|name| self.dialect.same(name, column));
-        indexes.iter().any(|index| index.unique && index.columns.iter().all(known))
+        indexes
+            .iter()
+            .any(|index| index.unique && index.is_whole() && index.columns.iter().all(known))
     }
 
     /// A declared index is covered by an index of the database that begins with it; returns whether
     /// it is.
     pub fn index(&mut self, indexes: &[Index], name: &str, columns: &[String]) -> bool {
-        let found = self.is_begun(indexes, columns);
+        let found = self.is_begun(indexes, name, columns);
         if !found {
             let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
             // Followed by the key, which pages need.
-            let create = self.created(columns, &format!("{table}_{name}"));
-            let said = format!("no index of {table:?} begins with ({list}): {create}");
+            let create = self.created(name, columns, &format!("{table}_{name}"));
+            let begun = |index: &&Index| {
+                let whole = Index { not_null: Vec::new(), ..(*index).clone() };
+                self.is_begun(&[whole], name, columns)
+            };
+            let partial = indexes.iter().find(begun).map_or_else(String::new, |index| {
+                let columns: Vec<String> =
+                    index.not_null.iter().map(|column| format!("{column:?}")).collect();
+                format!(
+                    " over all of its rows, but one over some: if the task may leave out the others, write {{ columns, \
+                     not_null = [{}] }}; otherwise",
+                    columns.join(", ")
+                )
+            });
+            let said = format!("no index of {table:?} begins with ({list}){partial}: {create}");
             self.fault(format!("indexes.{name}"), said);
         }
         found
@@ -311,16 +352,24 @@ impl<'a> Check<'a> {
     /// No index continues with the key, so a read over the declared one does what `done` says. A
     /// plugin that reads only one page never notices.
     pub fn next_page(&mut self, name: &str, columns: &[String], done: &str) {
-        let create = self.created(columns, &format!("{}_{name}_key", self.collection.table));
+        let create = self.created(name, columns, &format!("{}_{name}_key", self.collection.table));
         let said = format!("a read {done} because no index continues with the key: {create}");
         self.warning(format!("indexes.{name}"), said);
     }
 
-    fn created(&self, columns: &[String], name: &str) -> String {
+    /// The statement that creates a mapped index in the database, by this name.
+    fn created(&self, index: &str, columns: &[String], name: &str) -> String {
         let order = self.collection.order_of(columns);
         let whole: Vec<&str> =
             self.collection.tenant.iter().chain(&order).map(String::as_str).collect();
-        self.dialect.create("INDEX", name, &self.collection.table, &whole)
+        let create = self.dialect.create("INDEX", name, &self.collection.table, &whole);
+        let not_null = self.collection.not_null(Some(index)).iter();
+        let present: Vec<String> =
+            not_null.map(|column| format!("{} IS NOT NULL", named(column))).collect();
+        match present.is_empty() {
+            true => create,
+            false => format!("{create} WHERE {}", present.join(" AND ")),
+        }
     }
 
     /// The anchor exists. Returns what refers to it, unless there is a fault.
@@ -365,4 +414,127 @@ fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
 /// has to.
 fn last(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase()
+}
+
+/// The columns of which the predicate of an index requires that they are not NULL, if it requires nothing else:
+/// `a IS NOT NULL AND (b IS NOT NULL)`. `text` is the predicate, or the statement up to its end.
+pub fn present(text: &str) -> Option<Vec<String>> {
+    let tokens = tokens(text)?;
+    let begin = tokens.iter().position(|token| token.is("where")).map_or(0, |at| at + 1);
+    let (mut rest, mut columns) = (&tokens[begin..], Vec::new());
+    conjunction(&mut rest, &mut columns)?;
+    rest.is_empty().then_some(columns)
+}
+
+fn conjunction(rest: &mut &[Token], columns: &mut Vec<String>) -> Option<()> {
+    let takes = |rest: &mut &[Token], words: &[&str]| {
+        let found = rest.len() >= words.len() && words.iter().zip(*rest).all(|(w, t)| t.is(w));
+        *rest = &rest[if found { words.len() } else { 0 }..];
+        found
+    };
+    loop {
+        if takes(rest, &["("]) {
+            conjunction(rest, columns)?;
+            takes(rest, &[")"]).then_some(())?;
+        } else {
+            let (column, behind) = rest.split_first()?;
+            *rest = behind;
+            columns.push(Some(column).filter(|column| column.is_name())?.text.clone());
+            let tests = [&["is", "not", "null"][..], &["not", "null"], &["notnull"]];
+            tests.iter().any(|words| takes(rest, words)).then_some(())?;
+        }
+        if !takes(rest, &["and"]) {
+            return Some(());
+        }
+    }
+}
+
+/// A name, a word or a sign of a statement.
+struct Token {
+    text: String,
+    quoted: bool,
+}
+
+impl Token {
+    fn is(&self, word: &str) -> bool {
+        !self.quoted && self.text.eq_ignore_ascii_case(word)
+    }
+
+    fn is_name(&self) -> bool {
+        self.quoted || self.text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+    }
+}
+
+/// The tokens of a statement; none: it has a text, a comment or another thing that no name is.
+fn tokens(text: &str) -> Option<Vec<Token>> {
+    let (mut tokens, mut rest) = (Vec::new(), text.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '"' | '`' => Some(first),
+            '[' => Some(']'),
+            _ => None,
+        };
+        if let Some(end) = end {
+            let (mut name, mut after) = (String::new(), &rest[1..]);
+            loop {
+                let (part, behind) = after.split_once(end)?;
+                name.push_str(part);
+                after = behind;
+                // A quote within a name is doubled.
+                match after.strip_prefix(end).filter(|_| end != ']') {
+                    Some(behind) => after = behind,
+                    None => break,
+                }
+                name.push(end);
+            }
+            tokens.push(Token { text: name, quoted: true });
+            rest = after.trim_start();
+            continue;
+        }
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
+        let length = match is_part(first) {
+            true => rest.find(|c: char| !is_part(c)).unwrap_or(rest.len()),
+            false if matches!(first, '(' | ')' | ',' | '.') => 1,
+            false => return None,
+        };
+        tokens.push(Token { text: rest[..length].to_owned(), quoted: false });
+        rest = rest[length..].trim_start();
+    }
+    Some(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::present;
+
+    #[test]
+    fn only_a_predicate_of_columns_that_are_not_null_is_understood() {
+        for (text, columns) in [
+            ("(deleted_at IS NOT NULL)", Some(&["deleted_at"][..])),
+            ("((a IS NOT NULL) AND (\"b \"\"c\" IS NOT NULL))", Some(&["a", "b \"c"])),
+            (
+                "CREATE INDEX i ON t (a, \"where\") WHERE a notnull and [b] not null",
+                Some(&["a", "b"]),
+            ),
+            ("CREATE INDEX i ON t (lower(a)) where (`a` is  not\nnull)", Some(&["a"])),
+            ("(a IS NULL)", None),
+            ("(NOT a IS NOT NULL)", None),
+            ("((a IS NOT NULL) OR (b IS NOT NULL))", None),
+            ("((a IS NOT NULL) AND (b = 1))", None),
+            ("(a + b) IS NOT NULL", None),
+            ("lower(a) IS NOT NULL", None),
+            ("(a, b) IS NOT NULL", None),
+            ("('a' IS NOT NULL)", None),
+            ("(1 IS NOT NULL)", None),
+            ("NOT (a IS NOT NULL)", None),
+            ("a IS (NOT NULL)", None),
+            ("(a IS NOT NULL AND b) IS NOT NULL", None),
+            ("(a IS NOT NULL", None),
+            ("CREATE INDEX i ON t (a) -- where a is not null\n WHERE b = 1", None),
+            ("", None),
+        ] {
+            let columns = columns.map(|all| all.iter().map(|&name| name.to_owned()).collect());
+            assert_eq!(present(text), columns, "{text}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use besom_core::value::Value;
 use besom_ports::store::Range;
 
 use crate::encoding::Round;
+use crate::mapping::Order;
 
 /// A column and what it has to meet. It is true or false, never unknown: NULL equals NULL and has no order.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +68,13 @@ pub fn round(comparison: Comparison) -> Round {
     }
 }
 
-/// The prefix and the bounds of a range over an index with these columns.
-pub fn within<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item = Term<'v>> {
+/// The prefix and the bounds of a range over an index, and which rows that contains.
+pub fn within<'v>(range: &'v Range, index: Order<'v>) -> impl Iterator<Item = Term<'v>> {
+    const PRESENT: Tested<'static> = Tested::Value(Comparison::NotEqual, &Value::Null);
     let term = |comparison| {
         move |(column, value)| Term { column, tested: Tested::Value(comparison, value) }
     };
-    let columns = || index.iter().map(String::as_str);
+    let columns = move || index.columns.iter().map(String::as_str);
     let bounded = move |bound: &'v Option<Value>| columns().skip(range.prefix.len()).zip(bound);
     (columns().zip(&range.prefix).map(term(Comparison::Equal)))
         .chain(bounded(&range.lower).map(term(Comparison::AtLeast)))
@@ -81,10 +83,11 @@ pub fn within<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item =
             Value::Null => term(Comparison::NotEqual)((column, value)),
             value => term(Comparison::Above)((column, value)),
         }))
+        .chain(index.not_null.iter().map(|column| Term { column, tested: PRESENT }))
 }
 
 /// The columns that the comparisons of a range name, each once.
-pub fn columns_of_range<'v>(range: &'v Range, index: &'v [String]) -> Vec<&'v str> {
+pub fn columns_of_range<'v>(range: &'v Range, index: Order<'v>) -> Vec<&'v str> {
     let mut named: Vec<&str> = Vec::new();
     for column in of_range(range, index).flat_map(Term::columns) {
         if !named.contains(&column) {
@@ -95,6 +98,6 @@ pub fn columns_of_range<'v>(range: &'v Range, index: &'v [String]) -> Vec<&'v st
 }
 
 /// All comparisons of a range: its prefix, its bounds, its conditions.
-pub fn of_range<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item = Term<'v>> {
+pub fn of_range<'v>(range: &'v Range, index: Order<'v>) -> impl Iterator<Item = Term<'v>> {
     within(range, index).chain(range.conditions.iter().map(Term::from))
 }

@@ -21,6 +21,16 @@ pub struct Mapped<F> {
     pub declared: Option<u64>,
 }
 
+/// An index of the mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// Its columns.
+    pub columns: &'a [String],
+    /// The columns that are not NULL in its rows: every read by it says so, so that the database can use an index
+    /// that contains no others.
+    pub not_null: &'a [String],
+}
+
 /// An identifier, quoted.
 pub fn quote(name: &str) -> String {
     let mut sql = String::with_capacity(name.len() + 2);
@@ -116,12 +126,14 @@ impl<F> Mapped<F> {
         self.tenant.as_ref().ok_or_else(|| format!("the collection {name:?} has no tenants"))
     }
 
-    /// The columns of the index of a range.
+    /// The index of a range.
     ///
     /// # Errors
     /// A refusal if there is no such index.
-    pub fn index(&self, range: &Range) -> Result<&[String], String> {
-        self.collection.index_columns(range.index.as_deref()).ok_or_else(|| {
+    pub fn index(&self, range: &Range) -> Result<Order<'_>, String> {
+        let (of, name) = (&self.collection, range.index.as_deref());
+        let order = |columns| Order { columns, not_null: of.not_null(name) };
+        of.index_columns(name).map(order).ok_or_else(|| {
             let known: Vec<_> = self.collection.indexes.keys().cloned().collect();
             format!(
                 "the collection {:?} has no index {:?}; it has: {}",

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Dialect;
-use crate::mapping::Mapped;
+use crate::mapping::{Mapped, Order};
 use crate::room::Room;
 
 /// A value as a column stores it, whatever its kind: a cursor has to find its position again.
@@ -75,8 +75,8 @@ pub fn tried(collection: &str, index: &str) -> Range {
 /// A page that is being read.
 pub struct Page<'a, C> {
     range: &'a Range,
-    /// The columns of its index.
-    pub index: &'a [String],
+    /// Its index.
+    pub index: Order<'a>,
     /// The columns after the prefix that order the rows.
     pub order: Vec<String>,
     /// Which of them may be NULL; a bounded one cannot.
@@ -106,19 +106,21 @@ impl<'a, C: Stored> Page<'a, C> {
         nullable: impl Fn(&str) -> bool,
     ) -> Result<Page<'a, C>, String> {
         let index = table.index(range)?;
-        if range.prefix.len() > index.len() {
-            return Err(format!("the prefix is longer than the index {index:?}"));
+        let columns = index.columns;
+        if range.prefix.len() > columns.len() {
+            return Err(format!("the prefix is longer than the index {columns:?}"));
         }
         let bounded = range.lower.is_some() || range.upper.is_some() || range.beyond.is_some();
-        if range.prefix.len() == index.len() && bounded {
-            return Err(format!("{index:?} has no column left for bounds"));
+        if range.prefix.len() == columns.len() && bounded {
+            return Err(format!("{columns:?} has no column left for bounds"));
         }
         let (mut order, mut may_be_null): (Vec<String>, Vec<bool>) = (Vec::new(), Vec::new());
-        let (fixed, rest) = index.split_at(range.prefix.len());
+        let (fixed, rest) = columns.split_at(range.prefix.len());
         for name in rest.iter().chain(&table.collection.key) {
             if !fixed.contains(name) && !order.contains(name) {
                 table.form(name)?;
-                let has_value = bounded && order.is_empty() && index.contains(name);
+                let has_value = (bounded && order.is_empty() && columns.contains(name))
+                    || index.not_null.contains(name);
                 may_be_null.push(!has_value && nullable(name));
                 order.push(name.clone());
             }
@@ -199,7 +201,7 @@ impl<'a, C: Stored> Page<'a, C> {
     /// Whether a step reads only rows with the same values of the index as the last row of a page: an index
     /// that does not continue with the key leaves their order to a sort.
     pub fn is_of_equals(&self, begin: &[Part<C>]) -> bool {
-        let rest = self.index.len() - self.range.prefix.len();
+        let rest = self.index.columns.len() - self.range.prefix.len();
         rest > 0 && fixed(begin) >= rest
     }
 

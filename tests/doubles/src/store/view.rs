@@ -83,6 +83,10 @@ impl Scan<'_> {
         let equal = |(at, expected): (usize, &Value)| {
             value(at).is_some_and(|actual| order(actual, expected).is_eq())
         };
+        let not_null = self.collection.not_null(range.index.as_deref());
+        if not_null.iter().any(|column| row.get(column).is_none_or(|value| *value == Value::Null)) {
+            return false;
+        }
         let Some(bounded) = value(prefix) else {
             return range.prefix.iter().enumerate().all(equal);
         };

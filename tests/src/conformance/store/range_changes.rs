@@ -126,6 +126,25 @@ pub async fn the_parts_of_a_range_are_its_pages(world: &mut World) {
     }
 }
 
+/// What the index does not contain stays, also if the row was in it when it was read.
+pub async fn a_range_of_an_index_of_some_rows_changes_no_others(world: &mut World) {
+    write_things(world).await;
+    let set = |id: &str, column: &str, value| Change::Update {
+        collection: "things".into(),
+        key: vec![text(id)],
+        fields: fields([(column, value)]),
+    };
+    world.write("abceh".chars().map(|id| set(&id.to_string(), "most", n(7))).collect()).await;
+    let by_most = range("things", Some("by_most"), &["id"]);
+    let first = world.read(&Range { limit: 2, ..by_most.clone() }).await.unwrap();
+    assert_eq!(joined(&first.rows), "ab");
+    world.write(vec![set("a", "n", Value::Null)]).await;
+    commit(world, vec![delete(part(&by_most, None, first.next.clone(), 9))]).await;
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "acdefgh", "b");
+    commit(world, vec![delete(part(&by_most, first.next, None, 9))]).await;
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "adefg", "c and h");
+}
+
 /// A row that was changed, moved or inserted since it was read is judged as it is now, and no more rows are
 /// taken than were planned.
 pub async fn rows_of_a_range_are_judged_in_the_commit(world: &mut World) {

@@ -94,6 +94,7 @@ fn things() -> Arc<Collections> {
         indexes: BTreeMap::new(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     Arc::new([("things".into(), things)].into())

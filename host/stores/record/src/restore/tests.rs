@@ -38,6 +38,7 @@ fn kin() -> Kin {
             columns: vec!["parent".into()],
         }],
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     Kin::of(std::iter::once(&of))

@@ -45,6 +45,7 @@ async fn instants_in_another_unit_are_refused_when_most_of_them_are() {
         indexes: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     f.store.set_collections(Arc::new([("p".to_owned(), collection)].into()));
@@ -206,6 +207,7 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     // An index of SQLite ends with the rowid, which is this key.
@@ -270,6 +272,7 @@ async fn sessions(rows: &str, kind: Kind, encoding: Encoding) -> (Fixture, Colle
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     let all: Collections = [("sessions".to_owned(), sessions)].into();

@@ -24,6 +24,7 @@ fn collections() -> Arc<Collections> {
         indexes: [("by_n".to_owned(), vec!["n".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        not_null: Default::default(),
         accept_cascades: false,
     };
     Arc::new([("things".to_owned(), things)].into())
