@@ -100,8 +100,11 @@ pub struct Described {
     pub key: Vec<String>,
     /// Its columns, with the names of their types in the configuration.
     pub columns: Vec<(String, String)>,
-    /// Its indexes with their columns.
+    /// Its indexes of all rows with their columns.
     pub indexes: Vec<(String, Vec<String>)>,
+    /// Its indexes of some of the rows: the name, the columns, and those that are not NULL in its rows.
+    #[serde(default)]
+    pub partial: Vec<(String, Vec<String>, Vec<String>)>,
 }
 
 /// A plugin's description of itself.

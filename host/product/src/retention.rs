@@ -7,7 +7,7 @@ use besom_core::value::{Kind, Value};
 use besom_ports::embedded::Dialect;
 use besom_ports::guests;
 use besom_ports::task::TaskDefinition;
-use besom_retention::{Described, INTO, Plan, ROWS, Rules, plan};
+use besom_retention::{Described, INTO, PartialIndex, Plan, ROWS, Rules, plan};
 
 pub use besom_retention::Wrong;
 
@@ -30,22 +30,11 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     Some((name.to_owned(), operations))
 }
 
-/// Whether a task reads rows of a collection by an index with these columns; `None`: the plugin decides that itself.
-pub fn reads(
-    task: &TaskDefinition,
-    collection: &str,
-    index: &str,
-    columns: &[String],
-) -> Option<bool> {
-    if task.plugin != RETENTION {
-        return None;
-    }
+/// Whether a task reads rows of a collection by this index; `None`: the plugin decides that itself.
+pub fn reads(task: &TaskDefinition, collection: &str, index: &str) -> Option<bool> {
+    let plan = plan_of(task)?.ok()?;
     let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
-    let named = match text(task, "index") {
-        "" => columns.first().is_some_and(|first| first == text(task, "by")),
-        named => named == index,
-    };
-    Some(rows == collection && named)
+    Some(rows == collection && plan.index() == Some(index))
 }
 
 /// The collections between which a task moves rows: from the first into the second.
@@ -82,6 +71,25 @@ pub fn fault(task: &TaskDefinition, collections: &Collections, on: Dialect) -> O
         wrong.message = format!("{}. If the table has none: {create}", wrong.message);
     }
     Some(wrong)
+}
+
+/// A comment for the mapping of a table of which no index begins with a timestamp or a date; none: one does, or the
+/// table has no such column.
+pub fn remark(rows: &Collection, on: Dialect) -> Option<String> {
+    let tells = |name: &&String| {
+        let kind = rows.columns.get(*name).map(|column| column.kind);
+        matches!(kind, Some(Kind::Timestamp | Kind::Date))
+    };
+    let by = rows.columns.keys().find(tells)?;
+    let firsts = std::iter::once(&rows.key).chain(rows.indexes.values());
+    let none = !firsts.filter_map(|columns| columns.first()).any(|first| tells(&first));
+    none.then(|| {
+        format!(
+            "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
+             before it: {}",
+            index_for(rows, by, on)
+        )
+    })
 }
 
 /// The statement that creates an index for reads by this column: with the tenant before it, and the key after it.
@@ -125,11 +133,17 @@ fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
     if task.plugin != RETENTION {
         return None;
     }
+    let partial = |(name, columns, not_null): &(String, Vec<String>, Vec<String>)| PartialIndex {
+        name: name.clone(),
+        columns: columns.clone(),
+        not_null: not_null.clone(),
+    };
     let described = |of: &guests::Described| Described {
         collection: of.collection.clone(),
         key: of.key.clone(),
         columns: of.columns.clone(),
         indexes: of.indexes.clone(),
+        partial: of.partial.iter().map(partial).collect(),
     };
     let described: Vec<Described> = task.described.iter().map(described).collect();
     let of = |name: &str| described.iter().find(|one| one.collection == name);

@@ -156,6 +156,16 @@ pub(super) fn described_to_wit(described: &Described) -> wit::Described {
     }
 }
 
+/// The indexes of some of the rows of a collection, in the fields that the SDK reads: a guest that does not know them
+/// does not read by such an index by mistake.
+pub(super) fn partial_to_wit(described: &Described) -> impl Iterator<Item = wit::Field> {
+    described.partial.iter().map(|(name, columns, not_null)| {
+        let (columns, not_null) = (columns.join("\0"), not_null.join("\0"));
+        let text = format!("{}\0{name}\0{columns}\0\0{not_null}", described.collection);
+        wit::Field { name: "partial-index".to_owned(), value: wit::Value::Text(text) }
+    })
+}
+
 /// Converts a plugin's manifest.
 pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
     let setting = |s: wit::Setting| -> Result<Setting, Malformed> {

@@ -27,7 +27,6 @@ use besom_ports::coordination::{Coordination, LeaderRecord};
 use besom_ports::embedded::{Dialect, Embedded, LeaseLedger, Scripts};
 use besom_ports::members::{Members as _, Membership};
 use besom_ports::store::{self, MappingFault, Store};
-use besom_ports::task::TaskDefinition;
 use besom_postgres as postgres;
 use besom_product::model::{collections_for, product};
 use besom_product::retention::{self, Wrong};
@@ -496,10 +495,7 @@ impl Loader {
         let mut resolved = parsed.resolve(&lookup, &defaults);
         let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
         let collections = Arc::clone(&resolved.partial().collections);
-        let on = match resolved.partial().store.url {
-            Some(_) => Dialect::Postgres,
-            None => Dialect::Sqlite,
-        };
+        let on = dialect(resolved.partial());
         for task in tasks {
             if let Some((collection, needed)) = retention::needed(&task) {
                 resolved.narrow(&task.name, &collection, needed);
@@ -774,7 +770,7 @@ pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
     let is_read = |fault: &MappingFault, index: &str| {
         let mut tasks =
             config.tasks.values().filter(|task| task.grants.contains_key(&fault.collection));
-        tasks.any(|task| reads_by(config, task, &fault.collection, index))
+        tasks.any(|task| retention::reads(task, &fault.collection, index).unwrap_or(true))
     };
     let matters = |fault: &MappingFault| {
         !fault.warning
@@ -784,11 +780,12 @@ pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
     faults.into_iter().filter(matters).collect()
 }
 
-/// Whether a task that uses a collection may read it by this index.
-fn reads_by(config: &Config, task: &TaskDefinition, collection: &str, index: &str) -> bool {
-    let columns = config.collections.get(collection).and_then(|of| of.indexes.get(index));
-    let own = columns.and_then(|columns| retention::reads(task, collection, index, columns));
-    own.unwrap_or(true)
+/// The database of the store.
+pub fn dialect(config: &Config) -> Dialect {
+    match config.store.url {
+        Some(_) => Dialect::Postgres,
+        None => Dialect::Sqlite,
+    }
 }
 
 fn warn(warnings: &Problems) {

@@ -271,6 +271,49 @@ impl Condition {
         }
     }
 
+    /// Values of which the column has one, or is NULL if that is among them, in every row for which it is true, without
+    /// repetition; none: others are possible, or stores may compare them differently.
+    pub fn fixed(&self, column: &str) -> Option<Vec<Value>> {
+        let fixed = |literals: &[Literal]| {
+            let mut values: Vec<Value> = Vec::new();
+            for literal in literals {
+                match literal {
+                    Literal::Fixed(value) if values.contains(value) => {}
+                    Literal::Fixed(value) if is_exact(Comparison::Equal, value) => {
+                        values.push(value.clone());
+                    }
+                    _ => return None,
+                }
+            }
+            Some(values)
+        };
+        match self {
+            Condition::All(parts) => {
+                parts.iter().filter_map(|part| part.fixed(column)).min_by_key(Vec::len)
+            }
+            Condition::Any(parts) => {
+                let mut values: Vec<Value> = Vec::new();
+                for value in parts.iter().map(|part| part.fixed(column)) {
+                    values.extend(
+                        value?
+                            .into_iter()
+                            .filter(|value| !values.contains(value))
+                            .collect::<Vec<_>>(),
+                    );
+                }
+                Some(values)
+            }
+            Condition::Null(name) => (name == column).then(|| vec![Value::Null]),
+            Condition::Compare(Compare {
+                column: name,
+                comparison: Comparison::Equal,
+                literal,
+            }) => fixed(std::slice::from_ref(literal)).filter(|_| name == column),
+            Condition::In(name, literals) => fixed(literals).filter(|_| name == column),
+            Condition::Compare(_) | Condition::Columns(..) | Condition::Not(_) => None,
+        }
+    }
+
     /// The columns that it names, and whether the value of each matters, not only whether it is NULL.
     pub fn columns(&self) -> BTreeMap<&str, bool> {
         let mut all = BTreeMap::new();

@@ -16,14 +16,16 @@ pub mod condition;
 mod sets;
 mod token;
 
+use std::cmp::Reverse;
 use std::ops::Range as Bytes;
 
 use besom_sdk::prelude::*;
-use besom_sdk::{Page, Range, scanned};
+use besom_sdk::{Comparison, Condition as Tested, Page, Range, scanned};
 
-pub use besom_sdk::Described;
+pub use besom_sdk::{Described, PartialIndex};
 pub use condition::Fault;
 use condition::{Columns, Condition, Kind, Literal};
+use sets::Place;
 
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
 const PLANNED_MAX: i64 = 100_000;
@@ -31,6 +33,8 @@ const PLANNED_MAX: i64 = 100_000;
 const CHUNK: i64 = 500;
 /// Maximum number of rows of one item.
 const CHUNK_MAX: i64 = 10_000;
+/// Maximum number of parts of an index that are read one after the other.
+const PREFIXES_MAX: usize = 32;
 /// Maximum number of conditions that are left to the database.
 const IMPLIED_MAX: usize = 32;
 /// A row that is set and would match again within this time would be changed by every run.
@@ -59,7 +63,7 @@ pub enum Action {
 pub struct Rules {
     /// The timestamp or date that tells the age of a row.
     pub by: String,
-    /// The index to read by; empty: one that begins with `by`.
+    /// The index to read by; empty: the one with the most columns that `where` fixes before `by`.
     pub index: String,
     /// Which rows are meant.
     pub condition: String,
@@ -86,12 +90,112 @@ pub struct Plan {
     by: String,
     /// Whether `by` is a date, and no timestamp.
     by_day: bool,
-    /// None: the key.
-    index: Option<String>,
+    way: Way,
     condition: Condition,
     /// The kinds of its columns.
     kinds: Vec<(String, Kind)>,
     action: Action,
+}
+
+/// How the rows are read: by the parts of an index in which its columns before `by` have these values, one after
+/// the other.
+#[derive(Debug, Clone, PartialEq)]
+struct Way {
+    /// None: the key.
+    index: Option<String>,
+    /// At least one, of the same length.
+    prefixes: Vec<Vec<Value>>,
+}
+
+impl Way {
+    /// The way by an index with these columns; none: it has a column before `by` that the condition does not fix,
+    /// or too many parts.
+    fn by(
+        index: Option<&String>,
+        columns: &[String],
+        by: &str,
+        condition: &Condition,
+    ) -> Option<Way> {
+        let before = columns.iter().position(|column| column == by)?;
+        let mut prefixes = vec![Vec::new()];
+        for column in &columns[..before] {
+            let values = condition.fixed(column)?;
+            if prefixes.len() * values.len() > PREFIXES_MAX {
+                return None;
+            }
+            let with = |prefix: &Vec<Value>| {
+                let prefix = prefix.clone();
+                values.iter().map(move |value| [&prefix[..], &[value.clone()]].concat())
+            };
+            prefixes = prefixes.iter().flat_map(with).collect();
+        }
+        Some(Way { index: index.cloned(), prefixes })
+    }
+
+    /// The way by the index of that name, or by the one with the most fixed columns before `by`; of several, one that
+    /// leaves out rows, then the key, then the one with the fewest columns.
+    fn of(rows: &Described, name: &str, by: &str, condition: &Condition) -> Result<Way, Wrong> {
+        let wrong = |setting, message| Err(Wrong { setting, range: None, message });
+        let whole = rows.indexes.iter().map(|(name, columns)| (Some(name), columns, &[][..]));
+        let partial =
+            rows.partial.iter().map(|one| (Some(&one.name), &one.columns, &one.not_null[..]));
+        let all = std::iter::once((None, &rows.key, &[][..])).chain(whole).chain(partial);
+        // Rows that the index leaves out are not meant.
+        let lost = |not_null: &[String]| {
+            let may_be_null = |column: &&String| {
+                let null = |of: &str| (of == column.as_str()).then_some(Value::Null);
+                *column != by && !condition.fails(&null, Time(0))
+            };
+            not_null.iter().find(may_be_null).cloned()
+        };
+        if name.is_empty() {
+            let ways = all.filter_map(|(index, columns, not_null)| {
+                let way =
+                    Way::by(index, columns, by, condition).filter(|_| lost(not_null).is_none())?;
+                let fixed = way.prefixes[0].len();
+                let rank =
+                    (Reverse(fixed), Reverse(not_null.len()), index.is_some(), columns.len());
+                Some((rank, way))
+            });
+            let best = ways.min_by_key(|(rank, _)| *rank);
+            return best.map(|(_, way)| way).map_or_else(
+                || {
+                    let message = format!(
+                        "no mapped index begins with `{by}`, or with columns that `where` fixes before it, so all \
+                         rows would be read: create an index on it, and add it to the indexes of the collection"
+                    );
+                    wrong("by", message)
+                },
+                Ok,
+            );
+        }
+        let Some((index, columns, not_null)) =
+            all.clone().find(|(known, ..)| known.is_some_and(|known| known == name))
+        else {
+            let names: Vec<&str> =
+                all.filter_map(|(known, ..)| known.map(String::as_str)).collect();
+            let names = names.join(", ");
+            return wrong("index", format!("there is no index `{name}`; the indexes are {names}"));
+        };
+        let Some(way) = Way::by(index, columns, by, condition) else {
+            let message = format!(
+                "the index `{name}` ({}) does not begin with `{by}`, and `where` does not fix the columns before it, \
+                 as with `state = 'done'` or `state in ('done', 'failed')`, to at most {PREFIXES_MAX} values",
+                columns.join(", ")
+            );
+            return wrong("index", message);
+        };
+        match lost(not_null) {
+            None => Ok(way),
+            Some(column) => wrong(
+                "index",
+                format!(
+                    "the index `{name}` has no rows whose `{column}` is null: add `{column} is not null` to `where`, \
+                     or name another index"
+                ),
+            ),
+        }
+    }
 }
 
 struct Mapped<'a>(&'a Described);
@@ -139,37 +243,8 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
             return Err(whole("by", format!("there is no column `{by}`; the columns are {names}")));
         }
     }
-    let begins = |columns: &[String]| columns.first() == Some(by);
-    let index = match rules.index.as_str() {
-        "" if begins(&rows.key) => None,
-        "" => {
-            let found = rows.indexes.iter().filter(|(_, columns)| begins(columns));
-            let Some((name, _)) = found.min_by_key(|(_, columns)| columns.len()) else {
-                let message = format!(
-                    "no mapped index begins with `{by}`, so all rows would be read: create an index on it, \
-                     and add it to the indexes of the collection"
-                );
-                return Err(whole("by", message));
-            };
-            Some(name.clone())
-        }
-        name => match rows.indexes.iter().find(|(known, _)| known == name) {
-            Some((_, columns)) if begins(columns) => Some(name.to_owned()),
-            Some(_) => {
-                return Err(whole(
-                    "index",
-                    format!("the index `{name}` does not begin with `{by}`"),
-                ));
-            }
-            None => {
-                let names: Vec<&str> = rows.indexes.iter().map(|(name, _)| name.as_str()).collect();
-                let names = names.join(", ");
-                let message = format!("there is no index `{name}`; the indexes are {names}");
-                return Err(whole("index", message));
-            }
-        },
-    };
     let condition = Condition::read(&rules.condition, &mapped).map_err(at("where"))?;
+    let way = Way::of(rows, &rules.index, by, &condition)?;
     let action = match rules.action.as_str() {
         "set" => {
             let set = condition::assignments(&rules.set, &mapped).map_err(at("set"))?;
@@ -213,7 +288,7 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
     let kinds = condition.columns().into_keys();
     let kinds = kinds.filter_map(|column| Some((column.to_owned(), mapped.kind(column)?)));
     let kinds = kinds.collect();
-    Ok(Plan { by: by.clone(), by_day, index, condition, kinds, action })
+    Ok(Plan { by: by.clone(), by_day, way, condition, kinds, action })
 }
 
 /// Whether rows can be moved, as far as the mapping shows.
@@ -238,6 +313,11 @@ fn fits(rows: &Described, into: &Described) -> Result<(), String> {
 }
 
 impl Plan {
+    /// The index that it reads by; none: the key.
+    pub fn index(&self) -> Option<&str> {
+        self.way.index.as_deref()
+    }
+
     /// The last value of `by` that is old enough. A day is as old as its beginning in UTC.
     fn oldest(&self, oldest: Time) -> Value {
         match self.by_day {
@@ -304,10 +384,13 @@ fn call(ctx: &Context) -> Result<Call> {
 }
 
 impl Call {
-    /// The rows that may be taken, with their key and what the decision depends on.
+    /// The rows that may be taken, with their key and what the decision depends on, of the first part of the index.
     fn range(&self, ctx: &Context) -> Result<Range> {
-        let implied = self.plan.condition.implied(ctx.now);
-        self.range_by(ctx, implied.into_iter().take(IMPLIED_MAX).collect())
+        self.range_by(ctx, self.implied(ctx.now))
+    }
+
+    fn implied(&self, now: Time) -> condition::All {
+        self.plan.condition.implied(now).into_iter().take(IMPLIED_MAX).collect()
     }
 
     /// The same by these conditions.
@@ -316,7 +399,7 @@ impl Call {
         let others =
             self.plan.columns().into_iter().filter(|one| !key.iter().any(|own| own == one));
         let columns = key.iter().map(String::as_str).chain(others);
-        Ok(self.range_of(conditions).columns(columns))
+        Ok(self.range_of(conditions, &self.plan.way.prefixes[0]).columns(columns))
     }
 
     fn candidate(&self, ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
@@ -363,7 +446,7 @@ impl Task for Retention {
             ))
             .setting(
                 Setting::text("index", "")
-                    .doc("The mapped index to read by; empty: one that begins with `by`."),
+                    .doc("The mapped index to read by; empty: the one with the most columns that `where` fixes before `by`."),
             )
             .setting(
                 Setting::integer("chunk", CHUNK)
@@ -381,8 +464,16 @@ impl Task for Retention {
         manifest
     }
 
+    /// Only tells which tenants are scanned, so several parts of the index are one range here.
     fn candidates(ctx: &Context) -> Result<Range> {
-        call(ctx)?.range(ctx)
+        let call = call(ctx)?;
+        if call.plan.way.prefixes.len() == 1 {
+            return call.range(ctx);
+        }
+        let oldest = call.plan.oldest(call.oldest);
+        let old = Tested::of(&call.plan.by, Comparison::AtMost, oldest);
+        let conditions = call.implied(ctx.now).into_iter().chain([old]).collect();
+        Ok(Range { index: call.plan.way.index, conditions, ..Range::of(ROWS) })
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
@@ -395,9 +486,12 @@ impl Task for Retention {
         if call.sets(ctx.now).is_some() {
             return call.scan_sets(ctx, cursor, limit);
         }
-        let mut range = call.range(ctx)?.limit(limit);
-        range.after = cursor;
-        scanned(&range, |row| call.candidate(ctx, row))
+        let Place { part, after } = call.place(cursor);
+        let Some(prefix) = call.prefix(part) else { return Ok(sets::nothing()) };
+        let range = Range { prefix: prefix.clone(), after, ..call.range(ctx)?.limit(limit) };
+        let mut page = scanned(&range, |row| call.candidate(ctx, row))?;
+        page.next = call.cursor(Place::past(part, page.next));
+        Ok(page)
     }
 
     /// Reads the rows again, and guards each with the values that the decision depends on: a row that is

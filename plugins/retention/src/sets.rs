@@ -18,9 +18,32 @@ const PLANNED_ROWS: &str = "planned_rows";
 /// Maximum number of pages that are read for one page of candidates.
 const PAGES_MAX: usize = 32;
 
-/// The rows after one place of the index, up to another.
+/// Where a scan goes on: in which part of the index, and after which place there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of its prefix.
+    pub(crate) part: u32,
+    pub(crate) after: Option<Vec<u8>>,
+}
+
+impl Place {
+    /// Behind a page of a part that goes on there, or else at the next part.
+    pub(crate) fn past(part: u32, after: Option<Vec<u8>>) -> Place {
+        let part = if after.is_none() { part.saturating_add(1) } else { part };
+        Place { part, after }
+    }
+}
+
+/// A page at the end of a range.
+pub(crate) fn nothing() -> Page {
+    Page { candidates: Vec::new(), next: None, scanned: 0, extra: Vec::new() }
+}
+
+/// The rows after one place of a part of the index, up to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
+    /// The number of its prefix.
+    pub(crate) prefix: u32,
     pub(crate) after: Option<Vec<u8>>,
     pub(crate) until: Option<Vec<u8>>,
     pub(crate) rows: u32,
@@ -28,8 +51,8 @@ pub(crate) struct Part {
 
 impl Part {
     /// No rows yet, after this place.
-    fn from(after: &Option<Vec<u8>>) -> Part {
-        Part { after: after.clone(), until: None, rows: 0 }
+    fn from(place: &Place) -> Part {
+        Part { prefix: place.part, after: place.after.clone(), until: None, rows: 0 }
     }
 
     /// The item for its rows up to this place; `last` is what the last one is found by.
@@ -38,13 +61,17 @@ impl Part {
         Ok(Candidate::of(last)?.version(self.rows).payload(self.pack()))
     }
 
-    /// As the payload of an item: the number of rows, then each place, with its length before it.
+    /// As the payload of an item: the number of rows, then each place, with its length before it, then the number of
+    /// the prefix if it is not the first.
     pub(crate) fn pack(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
         for place in [&self.after, &self.until] {
             let length = place.as_ref().map_or(u32::MAX, |place| place.len() as u32);
             bytes.extend(length.to_le_bytes());
             bytes.extend(place.iter().flatten());
+        }
+        if self.prefix > 0 {
+            bytes.extend(self.prefix.to_le_bytes());
         }
         bytes
     }
@@ -60,7 +87,8 @@ impl Part {
             }
         };
         let (after, until) = (place()?, place()?);
-        bytes.is_empty().then_some(Part { after, until, rows })
+        let prefix = if bytes.is_empty() { 0 } else { number(&mut bytes)? };
+        bytes.is_empty().then_some(Part { prefix, after, until, rows })
     }
 }
 
@@ -110,12 +138,42 @@ impl Call {
         })
     }
 
-    /// The rows of a range by these conditions.
-    pub(crate) fn range_of(&self, conditions: All) -> Range {
+    /// The rows of a part of the index by these conditions.
+    pub(crate) fn range_of(&self, conditions: All, prefix: &[Value]) -> Range {
         let mut range = Range::of(ROWS).upper(self.plan.oldest(self.oldest));
-        range.index.clone_from(&self.plan.index);
+        range.index.clone_from(&self.plan.way.index);
+        range.prefix = prefix.to_vec();
         range.conditions = conditions;
         range
+    }
+
+    /// The values of a part of the index; none: other settings had more parts.
+    pub(crate) fn prefix(&self, part: u32) -> Option<&Vec<Value>> {
+        self.plan.way.prefixes.get(part as usize)
+    }
+
+    /// The place of a cursor: with several parts, its number, and then the place in it.
+    pub(crate) fn place(&self, cursor: Option<Vec<u8>>) -> Place {
+        match cursor {
+            Some(cursor) if self.plan.way.prefixes.len() > 1 => {
+                let mut after = &cursor[..];
+                let part = number(&mut after).unwrap_or(u32::MAX);
+                Place { part, after: (!after.is_empty()).then(|| after.to_vec()) }
+            }
+            after => Place { part: 0, after },
+        }
+    }
+
+    /// The cursor of a place; none: it is the end of the last part.
+    pub(crate) fn cursor(&self, place: Place) -> Option<Vec<u8>> {
+        match self.plan.way.prefixes.len() {
+            1 => place.after,
+            parts if place.part as usize >= parts => None,
+            _ => {
+                let after = place.after.unwrap_or_default();
+                Some([&place.part.to_le_bytes()[..], &after].concat())
+            }
+        }
     }
 
     /// Pages of the index, each of as many rows as one item changes.
@@ -133,13 +191,15 @@ impl Call {
             Some(list) => self.range_by(ctx, list)?,
             None => self.range(ctx)?,
         };
-        let mut page = Page { candidates: Vec::new(), next: cursor, scanned: 0, extra: Vec::new() };
-        let mut part = Part::from(&page.next);
+        let (mut page, mut place) = (nothing(), self.place(cursor));
+        let mut part = Part::from(&place);
         let mut last: Vec<Value> = Vec::new();
         for pages in 1.. {
+            let Some(prefix) = self.prefix(place.part) else { break };
             let limit_of_page = self.chunk - part.rows;
             let mut range = range.clone().limit(limit_of_page);
-            range.after.clone_from(&page.next);
+            range.prefix.clone_from(prefix);
+            range.after.clone_from(&place.after);
             let mut read = store::columns(None, range);
             let rows = match read.next() {
                 Some(Ok(rows)) => rows,
@@ -149,7 +209,8 @@ impl Call {
                 None => break,
             };
             page.scanned += rows.len() as u64;
-            page.next = read.after().map(<[u8]>::to_vec);
+            let until = read.after().map(<[u8]>::to_vec);
+            place = Place::past(place.part, until.clone());
             // Also what was read by the conditions: a database that enforces no types compares values of any.
             let meant = |row: &usize| {
                 let value = |column: &str| rows.value(*row, column).unwrap_or(Value::Null);
@@ -162,21 +223,24 @@ impl Call {
                 last = names.map(|column| rows.value(row, column)).collect::<Result<_>>()?;
             }
             // A page that is short although there is more has used up what one call may read.
-            let is_short = rows.len() < limit_of_page as usize;
-            let is_over = page.next.is_none() || is_short || pages >= PAGES_MAX;
-            if part.rows >= self.chunk {
-                page.candidates.push(part.item(&last, &page.next)?);
+            let is_short = until.is_some() && rows.len() < limit_of_page as usize;
+            let is_over = is_short || pages >= PAGES_MAX;
+            // An item has rows of one part of the index.
+            let is_whole = part.rows >= self.chunk || until.is_none();
+            if part.rows > 0 && is_whole {
+                page.candidates.push(part.item(&last, &until)?);
             }
-            if part.rows == 0 || part.rows >= self.chunk {
-                part = Part::from(&page.next);
+            if part.rows == 0 || is_whole {
+                part = Part::from(&place);
             }
             if is_over || page.candidates.len() >= limit as usize {
                 break;
             }
         }
         if part.rows > 0 {
-            page.candidates.push(part.item(&last, &page.next)?);
+            page.candidates.push(part.item(&last, &place.after)?);
         }
+        page.next = self.cursor(place);
         Ok(page)
     }
 
@@ -185,14 +249,17 @@ impl Call {
         let Some(lists) = self.sets(ctx.now) else {
             return Verdict::skip("planned by other settings");
         };
-        let Some(Part { after, until, rows }) = Part::unpack(&item.payload) else {
+        let Some(Part { prefix, after, until, rows }) = Part::unpack(&item.payload) else {
             return Verdict::dead("its payload is malformed");
+        };
+        let Some(prefix) = self.prefix(prefix) else {
+            return Verdict::skip("planned by other settings");
         };
         // If not one row is changed, others may hold them all.
         let mut proposal = Proposal::new().or_retry(HELD_MS).note(PLANNED_ROWS, i64::from(rows));
         for conditions in lists {
             let range: RowRange =
-                self.range_of(conditions).part(after.clone(), until.clone(), rows);
+                self.range_of(conditions, prefix).part(after.clone(), until.clone(), rows);
             proposal = match &self.plan.action {
                 Action::Delete => proposal.delete_range(range),
                 Action::Archive => proposal.move_range(range, INTO),
@@ -216,8 +283,10 @@ mod tests {
         let places = [None, Some(vec![]), Some(vec![1, 2, 255])];
         for after in &places {
             for until in &places {
-                let part = Part { after: after.clone(), until: until.clone(), rows: 7 };
+                let part = Part { prefix: 0, after: after.clone(), until: until.clone(), rows: 7 };
                 let mut bytes = part.pack();
+                let later = Part { prefix: 3, ..part.clone() };
+                assert_eq!(Part::unpack(&later.pack()), Some(later));
                 assert_eq!(Part::unpack(&bytes), Some(part));
                 bytes.push(0);
                 assert_eq!(Part::unpack(&bytes), None);

@@ -207,6 +207,156 @@ fn rows_are_taken_by_a_date() {
     assert_eq!(ranges[1].after, ranges[0].until);
 }
 
+/// Jobs by state and end, of which some are alike in both; `chunk` of 0: each is an item.
+fn jobs(chunk: i64, rows: &[(i64, &str, Option<i64>)]) -> Fixture {
+    let by_end: &[(&str, &[&str])] = &[("by_end", &["at"]), ("by_state", &["state", "at"])];
+    let fixture = Fixture::new(NOW)
+        .table(ROWS, &["no"], by_end)
+        .described(ROWS, &[("no", "integer"), ("state", "text"), ("at", "timestamp")])
+        .setting("by", "at")
+        .setting("chunk", chunk)
+        .setting("older_than", 7 * 86_400_000_i64);
+    rows.iter().fold(fixture, |fixture, (no, state, days)| {
+        let at = days.map(|days| Time(NOW.0 - days * DAY));
+        fixture.row(ROWS, "", [("no", (*no).into()), ("state", (*state).into()), ("at", at.into())])
+    })
+}
+
+/// The parts of an index are read one after the other, and no item has rows of two of them.
+#[test]
+fn rows_are_read_by_the_states_of_an_index_one_after_the_other() {
+    let rows = [
+        (1, "done", Some(9)),
+        (2, "failed", Some(9)),
+        (3, "done", Some(8)),
+        (4, "waiting", Some(9)),
+        (5, "done", Some(8)),
+        (6, "failed", Some(1)),
+        (7, "done", None),
+    ];
+    let both = "state in ('failed', 'gone', 'done', 'failed')";
+    let found = planned(&mut jobs(0, &rows).setting("where", both));
+    assert_eq!(found, ["#2", "#1", "#3", "#5"]);
+    for chunk in 1..=4 {
+        let mut fixture = jobs(chunk, &rows).setting("where", both);
+        let found = fixture.scan::<Retention>("").expect("a scan");
+        let items: Vec<_> = found.into_iter().map(|part| ("", part)).collect();
+        let mut planned = Vec::new();
+        for verdict in fixture.act::<Retention>(&items).expect("verdicts") {
+            let Verdict::Propose(proposal) = &verdict else { panic!("{verdict:?}") };
+            let [Change::DeleteRange(range)] = &proposal.changes[..] else { panic!("{verdict:?}") };
+            assert_eq!(range.index.as_deref(), Some("by_state"));
+            let [Value::Text(state)] = &range.prefix[..] else { panic!("{range:?}") };
+            planned.push((state.clone(), range.rows, range.after.is_some(), range.until.is_some()));
+        }
+        let mut expected = vec![("failed".to_owned(), 1, false, false)];
+        let parts: &[u32] = [&[1, 1, 1][..], &[2, 1], &[3], &[3]][chunk as usize - 1];
+        for (at, rows) in parts.iter().enumerate() {
+            let is_last = at + 1 == parts.len();
+            expected.push(("done".to_owned(), *rows, at > 0, !is_last));
+        }
+        assert_eq!(planned, expected, "chunk = {chunk}");
+        // The last place may be named although nothing follows.
+    }
+    // A part that the settings do not have any more.
+    let mut fixture = jobs(10, &rows).setting("where", both);
+    let found = fixture.scan::<Retention>("").expect("a scan");
+    let mut fewer = fixture.setting("where", "state = 'done'");
+    let verdicts = fewer.act::<Retention>(&[("", found[1].clone())]).expect("verdicts");
+    assert_eq!(verdicts, [Verdict::skip("planned by other settings")]);
+}
+
+#[test]
+fn the_index_with_the_most_fixed_columns_is_read() {
+    let owned = |columns: &[&str]| columns.iter().map(|&c| c.to_owned()).collect::<Vec<_>>();
+    let rows = Described {
+        collection: ROWS.into(),
+        key: owned(&["day", "no"]),
+        columns: [
+            ("no", "integer"),
+            ("day", "date"),
+            ("state", "text"),
+            ("kind", "text"),
+            ("at", "timestamp"),
+            ("seen", "timestamp"),
+            ("rate", "float"),
+        ]
+        .map(|(name, ty)| (name.into(), ty.into()))
+        .to_vec(),
+        indexes: [
+            ("a", &["at", "no"][..]),
+            ("b", &["state", "at"]),
+            ("c", &["state", "kind", "at"]),
+            ("d", &["seen", "at"]),
+            ("e", &["rate", "at"]),
+        ]
+        .map(|(name, columns)| (name.into(), owned(columns)))
+        .to_vec(),
+        partial: [
+            ("p", &["at"][..], &["at"][..]),
+            ("q", &["at"], &["seen"]),
+            ("r", &["kind", "at"], &["kind", "at"]),
+        ]
+        .map(|(name, columns, not_null)| PartialIndex {
+            name: name.into(),
+            columns: owned(columns),
+            not_null: owned(not_null),
+        })
+        .to_vec(),
+    };
+    let many: Vec<String> = (0..33).map(|n| format!("'{n}'")).collect();
+    let too_many = format!("state in ({})", many.join(", "));
+    let either = "(state = 'x' and no > 3) or (state in ('y', 'x') and kind = 'k')";
+    let rules = |condition: &str, index: &str| Rules {
+        by: "at".into(),
+        index: index.into(),
+        condition: condition.into(),
+        action: "delete".into(),
+        ..Rules::default()
+    };
+    let prefixes = |all: &[&[&str]]| -> Vec<Vec<Value>> {
+        let value = |text: &&str| match *text {
+            "" => Value::Null,
+            text => text.into(),
+        };
+        all.iter().map(|prefix| prefix.iter().map(value).collect()).collect()
+    };
+    for (condition, index, read) in [
+        ("", "p", &[&[][..]][..]),
+        ("state = 'x'", "b", &[&["x"]]),
+        ("state in ('x', 'y') and no = 1", "b", &[&["x"], &["y"]]),
+        ("state is null and kind in ('k', 'l')", "c", &[&["", "k"], &["", "l"]]),
+        ("state in ('x', 'y', 'z') and (state = 'x' or state is null)", "b", &[&["x"], &[""]]),
+        ("kind = 'k'", "r", &[&["k"]]),
+        ("kind is null", "p", &[&[]]),
+        ("seen is not null", "p", &[&[]]),
+        ("not state = 'x'", "p", &[&[]]),
+        ("state = 'x' or kind = 'k'", "p", &[&[]]),
+        (either, "b", &[&["x"], &["y"]]),
+        // Stores do not compare these alike.
+        ("seen = now", "p", &[&[]]),
+        ("rate = 1.5", "p", &[&[]]),
+        (&too_many, "p", &[&[]]),
+    ] {
+        let plan = plan(&rows, None, &rules(condition, "")).expect("a plan");
+        assert_eq!(plan.index(), Some(index), "{condition}");
+        assert_eq!(plan.way.prefixes, prefixes(read), "{condition}");
+    }
+    let of_key = Rules { by: "day".into(), ..rules("", "") };
+    assert_eq!(plan(&rows, None, &of_key).expect("a plan").index(), None, "the key");
+    let named = plan(&rows, None, &rules("state = 'x' and seen > now", "q")).expect("a plan");
+    assert_eq!(named.index(), Some("q"));
+    for (condition, index, words) in [
+        ("", "q", "has no rows whose `seen` is null: add `seen is not null` to `where`"),
+        ("kind = 'k'", "b", "`b` (state, at) does not begin with `at`, and `where` does not fix"),
+        (&too_many, "b", "to at most 32 values"),
+        ("", "z", "the indexes are a, b, c, d, e, p, q, r"),
+    ] {
+        let wrong = plan(&rows, None, &rules(condition, index)).expect_err("refused");
+        assert!(wrong.setting == "index" && wrong.message.contains(words), "{wrong:?}");
+    }
+}
+
 #[test]
 fn rows_are_set_together_only_if_none_can_match_again() {
     let rows = [(1, Some("open"), Some(8)), (2, Some("old"), Some(8))];
@@ -270,10 +420,11 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
             ("by_use_and_no".into(), vec!["used_at".into(), "no".into()]),
             ("by_use".into(), vec!["used_at".into()]),
         ],
+        partial: Vec::new(),
     };
     let rules = |by: &str| Rules { by: by.into(), action: "delete".into(), ..Rules::default() };
     let good = plan(&rows, None, &rules("used_at")).expect("a plan");
-    assert_eq!(good.index.as_deref(), Some("by_use"), "the shortest");
+    assert_eq!(good.index(), Some("by_use"), "the shortest");
     let refused = |rules: Rules| {
         let Wrong { setting, range, message } = plan(&rows, None, &rules).expect_err("refused");
         (setting, range, message)

@@ -82,7 +82,7 @@ pub use bindings::besom::task::types::{
     GuardFailed, Lane, Manifest, Operations, Page, Proposal, ReadSetId, RowKey, RowRange, Setting,
     SettingKind, Test, Value, Verdict,
 };
-pub use context::{Context, Described, Item};
+pub use context::{Context, Described, Item, PartialIndex};
 pub use manifest::Access;
 pub use row::Row;
 pub use task::{Task, each, scanned};

@@ -148,6 +148,7 @@ impl Fixture {
             key: table.key.clone(),
             columns: columns.iter().map(|&(name, ty)| (name.into(), ty.into())).collect(),
             indexes: table.indexes.clone().into_iter().collect(),
+            partial: Vec::new(),
         });
         self
     }

@@ -317,11 +317,15 @@ pub fn schedule_for(limit: Duration) -> String {
 /// A collection as a plugin is told of it.
 fn described(name: &str, mapped: &Collection) -> Described {
     let column = |(column, of): (&String, &Column)| (column.clone(), name_of(of.kind).to_owned());
-    let indexes = mapped.indexes.iter();
+    let whole = mapped.indexes.iter().filter(|(name, _)| !mapped.not_null.contains_key(*name));
+    let partial = |(name, not_null): (&String, &Vec<String>)| {
+        (name.clone(), mapped.indexes[name].clone(), not_null.clone())
+    };
     Described {
         collection: name.to_owned(),
         key: mapped.key.clone(),
         columns: mapped.columns.iter().map(column).collect(),
-        indexes: indexes.map(|(name, columns)| (name.clone(), columns.clone())).collect(),
+        indexes: whole.map(|(name, columns)| (name.clone(), columns.clone())).collect(),
+        partial: mapped.not_null.iter().map(partial).collect(),
     }
 }

@@ -9,8 +9,9 @@ use besom_core::ids::TaskName;
 use besom_ports::store::{self, MappingFault, Store};
 use besom_ports::task::TaskDefinition;
 
-use super::{cascades, reads_by};
+use super::cascades;
 use besom_config::{Config, Diagnostic, Problems, Resolved};
+use besom_product::retention;
 
 /// How often a host looks whether the tables of tasks that it holds match their mappings.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -170,7 +171,8 @@ fn concerns(fault: &MappingFault, config: &Config, task: &TaskDefinition) -> boo
             open.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
         }
     }
-    let reads =
-        |index: &str| !task.grants.contains_key(name) || reads_by(config, task, name, index);
+    let reads = |index: &str| {
+        !task.grants.contains_key(name) || retention::reads(task, name, index).unwrap_or(true)
+    };
     used.contains(name) && fault.place.strip_prefix("indexes.").is_none_or(reads)
 }
