@@ -1153,6 +1153,116 @@ fn rows_are_archived_and_rows_go_with_others() {
     assert!(why.starts_with("1 row could not be changed: (1): UNIQUE"), "{why}");
 }
 
+/// Jobs that are found by their state and end, and posts by an index without those that were never deleted.
+/// `tests/tests/postgres_server/jobs.rs` has more of them on PostgreSQL.
+#[test]
+fn rows_are_found_by_the_indexes_that_a_product_has() {
+    let site = Site::new("[store]\npath = \"app.db\"\n");
+    let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
+    product
+        .execute_batch(
+            "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state TEXT NOT NULL, finished_at DATETIME);
+             CREATE INDEX jobs_by_state ON jobs (state, finished_at);
+             CREATE TABLE posts (id INTEGER PRIMARY KEY, title TEXT, deleted_at DATETIME);
+             CREATE INDEX posts_by_deletion ON posts (deleted_at) WHERE deleted_at IS NOT NULL;
+             CREATE INDEX posts_by_title ON posts (title) WHERE title <> '';
+             CREATE TABLE comments (id INTEGER PRIMARY KEY, post INTEGER NOT NULL REFERENCES posts);
+             CREATE INDEX comments_by_post ON comments (post);
+             WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 6000)
+               INSERT INTO jobs SELECT i, iif(i % 4 = 0, 'waiting', iif(i % 4 = 1, 'lost', iif(i % 4 = 2, 'done', 'failed'))),
+                 iif(i % 4 = 0, NULL, iif(i > 4800, '2999-01-01', '2020-01-0' || (1 + i / 4 % 3)) || ' 08:00:00') FROM c;
+             INSERT INTO posts SELECT id, 'x', iif(id % 5 = 0, iif(id > 5000, '2999-01-01', '2020-01-01') || ' 08:00:00', NULL)
+               FROM jobs;
+             INSERT INTO comments (post) SELECT id FROM posts;",
+        )
+        .expect("created");
+    for table in ["jobs", "posts", "comments"] {
+        let out = site.besom(&["config", "map", table, "--write"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let file = site.dir().join("besom.toml");
+    let mapped = std::fs::read_to_string(&file).expect("read");
+    let partial = "{ columns = [\"deleted_at\"], not_null = [\"deleted_at\"] }";
+    for line in [
+        "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
+         before it: CREATE INDEX \"jobs_by_finished_at\" ON \"jobs\" (\"finished_at\", \"id\")",
+        "state_finished_at = [\"state\", \"finished_at\"]",
+        "# the index posts_by_title covers only some of the rows, and is not used",
+        &format!("deleted_at = {partial}"),
+    ] {
+        assert!(mapped.contains(&format!("\n{line}\n")), "{line}: {mapped}");
+    }
+    assert_eq!(mapped.matches("# no index begins").count(), 1, "comments tell no age: {mapped}");
+    let head = "[collections.posts]\n";
+    let mut text = mapped.replacen(head, &format!("{head}dependants = [\"comments\"]\n"), 1);
+    for (task, rows, settings) in [
+        (
+            "ended",
+            "jobs",
+            "by = \"finished_at\", older_than = \"7d\", where = \"state in ('done', 'failed')\"",
+        ),
+        (
+            "lost",
+            "jobs",
+            "by = \"finished_at\", older_than = \"7d\", where = \"state = 'lost'\", action = \"set\", \
+             set = \"state = 'given up'\", chunk = 0",
+        ),
+        ("posts", "posts", "by = \"deleted_at\", older_than = \"7d\""),
+    ] {
+        text.push_str(&format!(
+            "\n[tasks.{task}]\nplugin = \"retention\"\nschedule = \"@hourly\"\ncollections.rows = \"{rows}\"\n\
+             settings = {{ {settings} }}\n"
+        ));
+    }
+    // Where rows would be left out, or all of them read, nothing starts.
+    for (from, to, code, words) in [
+        (
+            partial,
+            "[\"deleted_at\"]",
+            "78",
+            "not_null = [\"deleted_at\"] }; otherwise: CREATE INDEX",
+        ),
+        (
+            "state in ('done', 'failed')",
+            "state != 'lost'",
+            "78",
+            "no mapped index begins with `finished_at`",
+        ),
+        (
+            "not_null = [\"deleted_at\"]",
+            "not_null = [\"deleted\"]",
+            "78",
+            "did you mean `deleted_at`?",
+        ),
+    ] {
+        std::fs::write(&file, text.replacen(from, to, 1)).expect("written");
+        let (found, said) = site.fails(&["check", "--store"]);
+        assert!(found.to_string() == code && said.contains(words), "{from}: {found}: {said}");
+    }
+    std::fs::write(&file, &text).expect("written");
+    let (code, said) = site.fails(&["check", "--store"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, runs) = site.json(&["run"]);
+    assert_eq!(code, 0, "{runs:#}");
+    let rows: Vec<_> = runs.as_array().expect("runs").iter().map(|run| &run["rows"]).collect();
+    assert_eq!(rows, [2_400, 1_200, 2_000], "{runs:#}");
+    for (sql, expected) in [
+        ("SELECT count(*) FROM jobs WHERE state IN ('done', 'failed')", 600),
+        (
+            "SELECT count(*) FROM jobs WHERE state = 'given up' AND finished_at < '2999-01-01'",
+            1_200,
+        ),
+        ("SELECT count(*) FROM jobs", 3_600),
+        ("SELECT count(*) FROM posts", 5_000),
+        ("SELECT count(*) FROM posts WHERE deleted_at < '2999-01-01'", 0),
+        ("SELECT count(*) FROM comments", 5_000),
+    ] {
+        let found: i64 = product.query_row(sql, [], |row| row.get(0)).expect("counted");
+        assert_eq!(found, expected, "{sql}");
+    }
+    assert_eq!(site.json(&["audit"]).0, 0);
+}
+
 /// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.
 #[test]
 fn a_condition_that_few_rows_meet_is_read_in_several_calls() {

@@ -13,6 +13,8 @@ mod crash;
 mod frozen;
 #[path = "postgres_server/granted.rs"]
 mod granted;
+#[path = "postgres_server/jobs.rs"]
+mod jobs;
 #[path = "postgres_server/lease.rs"]
 mod lease;
 #[path = "postgres_server/migrations.rs"]

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use besom_ports::shape::Described;
 use besom_product::model::collections_for;
+use besom_product::retention::remark;
 use clap::Subcommand;
 
 use super::{Exit, Failure, Global, open, output};
@@ -113,7 +114,11 @@ async fn mapped(
     let name = name.unwrap_or_else(|| table.rsplit('.').next().unwrap_or(table).to_owned());
     let mut collection = shape.collection(&name, tenant).map_err(Failure::Failed)?;
     collection.anchors = map::anchors(&shape, &collection, &resolved.partial().collections);
-    let section = map::section(&shape, &collection);
+    let mut section = map::section(&shape, &collection);
+    let on = open::dialect(resolved.partial());
+    if let Some(remark) = remark(&collection, on).filter(|_| !shape.is_view) {
+        section.push_str(&format!("\n{}\n", printable(&remark)));
+    }
     if write {
         let failed = |error: file::Error| Failure::Failed(error.to_string());
         let version = file::read(&global.config).map_err(failed)?;
