@@ -144,26 +144,20 @@ pub(super) fn described_to_wit(described: &Described) -> wit::Described {
         name: name.clone(),
         type_: ty.clone(),
     };
-    let index = |(name, columns): &(String, Vec<String>)| wit::DescribedIndex {
+    let index = |name: &String, columns: &Vec<String>, not_null| wit::DescribedIndex {
         name: name.clone(),
         columns: columns.clone(),
+        not_null,
     };
+    let whole = described.indexes.iter().map(|(name, columns)| index(name, columns, Vec::new()));
+    let partial = described.partial.iter();
+    let partial = partial.map(|(name, columns, not_null)| index(name, columns, not_null.clone()));
     wit::Described {
         collection: described.collection.clone(),
         key: described.key.clone(),
         columns: described.columns.iter().map(column).collect(),
-        indexes: described.indexes.iter().map(index).collect(),
+        indexes: whole.chain(partial).collect(),
     }
-}
-
-/// The indexes of some of the rows of a collection, in the fields that the SDK reads: a guest that does not know them
-/// does not read by such an index by mistake.
-pub(super) fn partial_to_wit(described: &Described) -> impl Iterator<Item = wit::Field> {
-    described.partial.iter().map(|(name, columns, not_null)| {
-        let (columns, not_null) = (columns.join("\0"), not_null.join("\0"));
-        let text = format!("{}\0{name}\0{columns}\0\0{not_null}", described.collection);
-        wit::Field { name: "partial-index".to_owned(), value: wit::Value::Text(text) }
-    })
 }
 
 /// Converts a plugin's manifest.

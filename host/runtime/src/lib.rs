@@ -472,7 +472,7 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
         horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
         unmapped: call.unmapped.iter().map(convert::column_name_to_wit).collect(),
         described: call.described.iter().map(convert::described_to_wit).collect(),
-        extra: call.described.iter().flat_map(convert::partial_to_wit).collect(),
+        extra: Vec::new(),
     }
 }
 

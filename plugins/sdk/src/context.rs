@@ -41,7 +41,7 @@ pub struct Described {
     pub columns: Vec<(String, String)>,
     /// Its indexes of all rows with their columns.
     pub indexes: Vec<(String, Vec<String>)>,
-    /// Its indexes of some of the rows. A task that does not know of them does not read by them by mistake.
+    /// Its indexes of some of the rows.
     pub partial: Vec<PartialIndex>,
 }
 
@@ -54,21 +54,6 @@ pub struct PartialIndex {
     pub columns: Vec<String>,
     /// The columns that are not NULL in its rows.
     pub not_null: Vec<String>,
-}
-
-/// The name of a field of `extra` with an index of some of the rows: the collection, the name, the columns, an empty
-/// text, and the columns that are not NULL; each ends where the next one begins, at a NUL.
-const PARTIAL_INDEX: &str = "partial-index";
-
-/// The collection and the index that such a field describes.
-fn partial_index(field: &Field) -> Option<(&str, PartialIndex)> {
-    let Value::Text(text) = &field.value else { return None };
-    let (index, not_null) = text.split_once("\0\0")?;
-    let mut parts = index.split('\0');
-    let (collection, name) = (parts.next()?, parts.next()?.to_owned());
-    let columns = parts.map(str::to_owned).collect();
-    let not_null = not_null.split('\0').map(str::to_owned).collect();
-    (field.name == PARTIAL_INDEX).then_some((collection, PartialIndex { name, columns, not_null }))
 }
 
 impl Context {
@@ -123,16 +108,21 @@ impl Context {
 
 impl From<wire::Context> for Context {
     fn from(c: wire::Context) -> Context {
-        let partial = |collection: &str| {
-            let known = c.extra.iter().filter_map(partial_index);
-            known.filter(|(of, _)| *of == collection).map(|(_, index)| index).collect()
+        let partial_index = |index: wire::DescribedIndex| PartialIndex {
+            name: index.name,
+            columns: index.columns,
+            not_null: index.not_null,
         };
-        let described = |d: wire::Described| Described {
-            partial: partial(&d.collection),
-            collection: d.collection,
-            key: d.key,
-            columns: d.columns.into_iter().map(|column| (column.name, column.type_)).collect(),
-            indexes: d.indexes.into_iter().map(|index| (index.name, index.columns)).collect(),
+        let described = |d: wire::Described| {
+            let (whole, partial): (Vec<_>, Vec<_>) =
+                d.indexes.into_iter().partition(|index| index.not_null.is_empty());
+            Described {
+                collection: d.collection,
+                key: d.key,
+                columns: d.columns.into_iter().map(|column| (column.name, column.type_)).collect(),
+                indexes: whole.into_iter().map(|index| (index.name, index.columns)).collect(),
+                partial: partial.into_iter().map(partial_index).collect(),
+            }
         };
         let unmapped = c.unmapped.into_iter();
         Context {

@@ -72,7 +72,6 @@ mod row;
 pub mod store;
 mod task;
 pub mod testing;
-mod texts;
 mod time;
 mod value;
 

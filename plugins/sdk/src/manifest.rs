@@ -1,7 +1,6 @@
 //! The builder of manifests: the description that a task returns to the host.
 
 use crate::bindings::besom::task::types::CollectionRequest;
-use crate::texts;
 use crate::time::parse_duration_ms;
 use crate::{Field, Lane, Manifest, Operations, Setting, SettingKind, Value};
 
@@ -102,7 +101,8 @@ impl Setting {
 
     /// A list of texts, read as `Vec<String>`.
     pub fn texts<'a>(name: &str, default: impl IntoIterator<Item = &'a str>) -> Setting {
-        Setting::of(name, SettingKind::Texts, Value::Json(texts::written(default)))
+        let texts: Vec<&str> = default.into_iter().collect();
+        Setting::of(name, SettingKind::Texts, Value::Json(serde_json::json!(texts).to_string()))
     }
 
     /// A Boolean, read as `bool`.

@@ -1,6 +1,6 @@
 //! Conversions between the values of the contract and Rust types.
 
-use crate::{Day, Time, Value, texts};
+use crate::{Day, Time, Value};
 
 macro_rules! into_value {
     ($($from:ty => |$v:ident| $value:expr;)*) => {
@@ -79,7 +79,7 @@ impl FromValue for Vec<String> {
 
     fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::Json(json) => texts::read(json),
+            Value::Json(json) => serde_json::from_str(json).ok(),
             _ => None,
         }
     }

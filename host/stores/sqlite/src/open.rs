@@ -17,11 +17,13 @@ use super::fits;
 use super::mapping::Mapping;
 use super::place::{Place, beside, refuse_other_files};
 use super::readers::{OpenReads, Readers, Tables};
+use super::statements::Statements as _;
 use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
 use besom_ports::store::{Error, NO_TABLES, Result};
 use besom_record::courtesy::WRITE_SHARE_DEFAULT;
+use besom_tables::check::present;
 use besom_tables::room::UNDO_BYTES_DEFAULT;
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
@@ -276,17 +278,19 @@ pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Decides how statements are planned, if that is not known for this version of the schema; returns the version.
-/// Unless a table of the product has a partial index, for which values decide whether it can be used, a statement
-/// has one plan: otherwise SQLite prepares a cached one anew for each use, which takes longer than most reads.
+/// Unless a table of the product has a partial index whose predicate is more than `IS NOT NULL`, so that values decide
+/// whether it can be used, a statement has one plan: otherwise SQLite prepares a cached one anew for each use, which takes longer than most reads.
 pub(super) fn decide_plans(conn: &Connection, known: Option<i64>) -> rusqlite::Result<i64> {
     let schema = conn.prepare_cached("PRAGMA schema_version")?.query_row([], |row| row.get(0))?;
     if known != Some(schema) {
-        let values_decide: bool = conn.query_row(
-            r"SELECT EXISTS (SELECT 1 FROM sqlite_schema t, pragma_index_list(t.name) i
-               WHERE t.type = 'table' AND i.partial AND t.name NOT LIKE 'besom\_%' ESCAPE '\')",
+        let partial: Vec<String> = conn.all(
+            r"SELECT x.sql FROM sqlite_schema t, pragma_index_list(t.name) i
+              JOIN sqlite_schema x ON x.type = 'index' AND x.name = i.name
+              WHERE t.type = 'table' AND i.partial AND t.name NOT LIKE 'besom\_%' ESCAPE '\'",
             [],
             |row| row.get(0),
         )?;
+        let values_decide = partial.iter().any(|sql| present(sql).is_none());
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, !values_decide)?;
     }
     Ok(schema)
