@@ -18,6 +18,7 @@ fn item() -> Item {
         attempt: 1,
         guard_retries: 0,
         planned_at: Time(0),
+        extra: Vec::new(),
     }
 }
 

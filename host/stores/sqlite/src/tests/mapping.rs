@@ -443,6 +443,7 @@ async fn decimals_and_texts_are_ordered_as_their_columns_are() {
         key: vec!["id".into()],
         columns: columns.into_iter().map(column).collect(),
         indexes: Default::default(),
+        not_null: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
         accept_cascades: false,
