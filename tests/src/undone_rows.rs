@@ -26,6 +26,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         collections: kept.collections,
         rows: kept.rows,
         forced: Arc::new(forced),
+        only: None,
         earlier: Vec::new(),
         reverted: Vec::new(),
         again: Again::No,

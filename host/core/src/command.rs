@@ -1,5 +1,8 @@
 //! Operators' requests, which the store records with their author and reason.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::brake::Trip;
@@ -245,7 +248,7 @@ impl Command {
             | Command::Edited { task, .. } => task.to_string(),
             Command::DiscardPlanned { task } => format!("planned items of {task}"),
             Command::RepairStreams { task } => format!("streams of {task}"),
-            Command::Undo(undo) => undo.target.clone(),
+            Command::Undo(undo) => undo.to_string(),
             Command::Purge(purge) => purge.to_string(),
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
@@ -290,6 +293,30 @@ pub struct Undo {
     /// Whether the undone items may be planned again, also those that were undone before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plan_again: bool,
+    /// The names of the only rows that are put back, by their items as `RUN/#NUMBER`; empty: all rows of all items.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rows: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Undo {
+    /// Whether something of an item, named as `RUN/#NUMBER`, is put back.
+    pub fn has(&self, item: &str) -> bool {
+        self.rows.is_empty() || self.rows.contains_key(item)
+    }
+
+    /// The names of the only rows of an item that are put back; `None`: all of them are.
+    pub fn only(&self, item: &str) -> Option<BTreeSet<String>> {
+        let chosen = || self.rows.get(item).cloned().unwrap_or_default();
+        (!self.rows.is_empty()).then(chosen)
+    }
+}
+
+impl fmt::Display for Undo {
+    /// As `besom undo` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.rows.is_empty() { "" } else { " --key KEY" };
+        write!(f, "{}{of}", self.target)
+    }
 }
 
 /// Selects messages of the outbox.

@@ -301,6 +301,9 @@ pub struct Restore {
     pub rows: u64,
     /// The names of rows ([`crate::undo::row_name`]) that are put back whatever has happened to them since.
     pub forced: Arc<BTreeSet<String>>,
+    /// The names of the only rows that are put back, with what went with them; `None`: all are.
+    #[serde(default)]
+    pub only: Option<Arc<BTreeSet<String>>>,
     /// The history rows of earlier attempts: what they have put back is not put back again.
     pub earlier: Vec<u64>,
     /// The history rows of undos of these attempts: what they have taken back is put back again.

@@ -23,9 +23,12 @@ pub fn stops_with_all(task: &TaskName) -> bool {
 /// How the reason of a committed item begins that has not put back every row.
 pub const STAY: &str = "rows that stay as they are: ";
 
+/// How the reason of a committed item begins of which only chosen rows were put back, and none of these stays.
+pub const UNCHOSEN: &str = "rows that were not chosen: ";
+
 /// Whether an item that ended with this reason has put back every row.
 pub fn is_whole(reason: Option<&str>) -> bool {
-    reason.is_none_or(|reason| !reason.starts_with(STAY))
+    reason.is_none_or(|reason| !reason.starts_with(STAY) && !reason.starts_with(UNCHOSEN))
 }
 
 /// What is between the number of the rows that stay and the first of them, if there are several.
@@ -60,11 +63,13 @@ pub const BETWEEN_NOTES: &str = "; ";
 /// The settings of the run of a request; `request` tells it from every other one.
 pub fn settings(undo: &Undo, request: &str) -> Vec<Field> {
     let forced = serde_json::to_string(&undo.forced).unwrap_or_default();
+    let rows = serde_json::to_string(&undo.rows).unwrap_or_default();
     vec![
         Field::new("target", Value::Text(undo.target.clone())),
         Field::new("forced", Value::Json(forced)),
         Field::new("request", Value::Text(request.to_owned())),
         Field::new("plan_again", Value::Bool(undo.plan_again)),
+        Field::new("rows", Value::Json(rows)),
     ]
 }
 
@@ -74,9 +79,13 @@ pub fn requested(settings: &[Field]) -> Option<(Undo, String)> {
     match (value("target")?, value("forced")?, value("request")?) {
         (Value::Text(target), Value::Json(forced), Value::Text(request)) => {
             let forced = serde_json::from_str(forced).ok()?;
-            // Requests of earlier versions do not say it.
+            // Requests of earlier versions do not say these.
             let plan_again = value("plan_again") == Some(&Value::Bool(true));
-            Some((Undo { target: target.clone(), forced, plan_again }, request.clone()))
+            let rows = match value("rows") {
+                Some(Value::Json(rows)) => serde_json::from_str(rows).ok()?,
+                _ => Default::default(),
+            };
+            Some((Undo { target: target.clone(), forced, plan_again, rows }, request.clone()))
         }
         _ => None,
     }
@@ -276,10 +285,18 @@ mod tests {
 
     #[test]
     fn a_request_passes_through_the_settings_of_its_run() {
-        let undo = Undo { target: "7".into(), forced: vec!["t (\"a\")".into()], plan_again: true };
+        let rows = [("7/#1".to_owned(), ["t (1)".to_owned()].into())].into();
+        let forced = vec!["t (\"a\")".into()];
+        let undo = Undo { target: "7".into(), forced, plan_again: true, rows };
         let of = settings(&undo, "command 3");
         assert_eq!(requested(&of), Some((undo.clone(), "command 3".to_owned())));
-        let earlier = Some((Undo { plan_again: false, ..undo }, "command 3".to_owned()));
+        let only = |item| undo.only(item).map(|rows| rows.len());
+        assert_eq!(
+            (only("7/#1"), only("7/#2"), Undo::default().only("7/#1")),
+            (Some(1), Some(0), None)
+        );
+        let rows = Default::default();
+        let earlier = Some((Undo { plan_again: false, rows, ..undo }, "command 3".to_owned()));
         assert_eq!(requested(&of[..3]), earlier);
         assert_eq!(requested(&of[1..]), None);
     }
@@ -323,6 +340,8 @@ mod tests {
         assert_eq!(of("12, the first of them t (1): it was changed since"), Some((12, false)));
         assert_eq!(of("what was kept of them was removed"), Some((1, true)));
         assert_eq!((left(Some("one thing")), left(None)), (None, None));
+        let unchosen = format!("{UNCHOSEN}9; one thing");
+        assert_eq!((left(Some(&unchosen)), is_whole(Some(&unchosen))), (None, false));
     }
 
     #[test]

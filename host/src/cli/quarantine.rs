@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open, spelling, task};
+use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::undo::is_candidate;
 use besom_ports::history;
@@ -474,6 +475,51 @@ pub(super) async fn search(
         }
     }
     Ok(())
+}
+
+/// The names of the kept rows of a target that these keys name, by their items as `RUN/#NUMBER`; at most `max`.
+pub(super) async fn chosen(
+    store: &dyn Store,
+    target: &Target,
+    keys: &[String],
+    max: usize,
+) -> Result<BTreeMap<String, BTreeSet<String>>, Failure> {
+    let (mut chosen, mut count) = (BTreeMap::new(), 0);
+    let mut unknown: BTreeSet<&String> = keys.iter().collect();
+    let mut items = history::Rows::of_target(store, target);
+    while let Some(row) = items.next().await? {
+        if !is_candidate(&row) || row.undo_bytes == 0 {
+            continue;
+        }
+        let Some(images) = store.before_images(row.id).await? else { continue };
+        let origin = origin(store, &row).await?;
+        let identity = origin.as_ref().map_or(&row.identity, |row| &row.identity);
+        let mut names = BTreeSet::new();
+        for key in keys {
+            let wanted = Wanted { key, is_item: identity.key == *key, of: &identity.task };
+            for image in images.iter().filter(|image| image.left != Left::Copy) {
+                if wanted.row(image) {
+                    names.insert(row_name(&image.collection, &image.key));
+                    unknown.remove(key);
+                }
+            }
+        }
+        count += names.len();
+        if count > max {
+            let why = format!("--key: more than {max} rows of {target} are named: undo its items");
+            return Err(Failure::Failed(why));
+        }
+        if !names.is_empty() {
+            chosen.insert(key_of(row.run, row.id), names);
+        }
+    }
+    match unknown.pop_first() {
+        Some(key) => Err(Failure::Failed(printable(&format!(
+            "--key: `{key}` names no row that is kept of {target}: look for it with `besom quarantine find {key}`; nothing \
+             was undone"
+        )))),
+        None => Ok(chosen),
+    }
 }
 
 /// The item that was undone in the first place by an item of the task `undo`; `None`: the item is of another task,

@@ -9,7 +9,7 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
 use besom_core::proposal::{Again, Change, Verdict};
 use besom_core::purge;
-use besom_core::undo::{self, Differing, Target, is_whole, row_name};
+use besom_core::undo::{self, Differing, Target, UNCHOSEN, is_whole, row_name};
 use besom_core::value::Field;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,13 +17,14 @@ use serde_json::{Map, Value};
 use super::assembly::Assembly;
 use super::open::Purpose;
 use super::output::{self, Facts, Table};
+use super::quarantine::chosen;
 use super::submit::{self, Asking};
 use super::{Exit, Failure, Global, open, run};
 use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
 use besom_engine::host::retaken::{self, Retaken};
-use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate};
+use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_part};
 use besom_ports::history;
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store, UNDO_GRANTS};
 use besom_ports::task::TaskDefinition;
@@ -33,9 +34,9 @@ use besom_ports::undone::is_only_planned_again;
 const STAY_MAX: usize = 10_000;
 /// Maximum number of rows that stay and are printed for people.
 const SHOWN: usize = 50;
-/// Maximum number of rows that can be forced at once, and of bytes of the file that names them.
-const FORCED_MAX: usize = 10_000;
-const FORCED_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of rows that can be chosen, or forced, at once, and of bytes of a file that names them.
+const CHOSEN_MAX: usize = 10_000;
+const CHOSEN_BYTES_MAX: u64 = 1 << 20;
 /// How often an undo is repeated, at most, for rows that can come back since.
 const ROUNDS_MAX: u32 = 16;
 /// Number of runs searched for that of a request.
@@ -53,6 +54,13 @@ pub struct Args {
     /// Show what would be put back and what would stay, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Put back only the rows with this value in their key, in any spelling that the database accepts, or one row, as
+    /// `users (38)`; what went with them comes along. Can be repeated.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    key: Vec<String>,
+    /// The same for the keys in this file, one per line.
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
     /// Put back the rows that this file names, one per line as `besom undo` lists them, even if somebody has
     /// changed them since.
     #[arg(long, value_name = "FILE")]
@@ -134,30 +142,44 @@ impl Args {
     /// Puts rows back, or shows what that would do.
     ///
     /// # Errors
-    /// A target that does not exist or is still running, a file that names other rows than those that stay, or a
-    /// store that cannot be written.
+    /// A target that does not exist or is still running, a key that names nothing kept of it, a file that names other
+    /// rows than those that stay, or a store that cannot be written.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let target = Target::parse(&self.target).map_err(Failure::Usage)?;
         submit::checked(&self.asking.reason)?;
         open::refuse_absent(global)?;
-        let forced = self.force_keys.as_deref().map(named).transpose()?.unwrap_or_default();
+        let read = |option, file: &Option<PathBuf>| match file {
+            Some(path) => named(option, path),
+            None => Ok(Vec::new()),
+        };
+        let forced = read("--force-keys", &self.force_keys)?;
+        let listed = read("--keys", &self.keys)?.into_iter().map(|(_, key)| key);
+        let keys: Vec<String> = self.key.iter().cloned().chain(listed).collect();
+        if keys.iter().any(String::is_empty) {
+            return Err(Failure::Usage("--key must not be empty".into()));
+        }
         let assembly = Assembly::new(global, Purpose::Restore).await?;
         let store = Arc::clone(&assembly.ports.store);
         let leads = assembly.ports.coordination.leader().await?.is_some();
         refuse_unknown(&*store, &target, leads).await?;
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
         let plan_again = self.plan_again;
-        let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again };
+        let rows = match keys.is_empty() {
+            true => BTreeMap::new(),
+            false => chosen(&*store, &target, &keys, CHOSEN_MAX).await?,
+        };
+        let is_chosen = !rows.is_empty();
+        let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again, rows };
         let undoing = Proposer::new(Arc::clone(&store), assembly.config.topics.keys());
         let known_task = |task: &TaskName| assembly.config.tasks.get(task).cloned();
-        let again = retaken::retaken(&*store, known_task, &target).await?;
+        let mut again = retaken::retaken(&*store, known_task, &target).await?;
         let pauses = |of: &Retaken| of.in_ranges && !self.no_pause && !self.plan_again;
-        if self.dry_run || !forced.is_empty() {
+        if self.dry_run || is_chosen || !forced.is_empty() {
             let mut report = rehearsed(&undoing, &store, &target, &request).await?;
             if let (Some(file), false) = (&self.force_keys, forced.is_empty()) {
                 known(file, &forced, &report)?;
                 request.forced = names;
-                if self.dry_run {
+                if self.dry_run || is_chosen {
                     report = rehearsed(&undoing, &store, &target, &request).await?;
                 }
             }
@@ -169,6 +191,8 @@ impl Args {
                 output::show(global.output, &report, || report.text())?;
                 return Ok(report.exit());
             }
+            // Others of the target may be open, and nothing is paused for them.
+            again = again.filter(|_| !is_chosen || report.rows > 0);
         }
         let (pauses, warning) = match again {
             Some(of) if pauses(&of) => (Some(of.task), None),
@@ -211,14 +235,14 @@ async fn later(store: &dyn Store, target: &Target) -> Result<Option<String>, Fai
     }))
 }
 
-/// The rows that a file names, with the numbers of their lines.
-fn named(path: &Path) -> Result<Vec<(usize, String)>, Failure> {
+/// The rows that the file of an option names, with the numbers of their lines.
+fn named(option: &str, path: &Path) -> Result<Vec<(usize, String)>, Failure> {
     let shown = path.display();
-    let unreadable = |why: String| Failure::Usage(format!("--force-keys: {shown}: {why}"));
+    let unreadable = |why: String| Failure::Usage(format!("{option}: {shown}: {why}"));
     let bytes = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?.len();
-    if bytes > FORCED_BYTES_MAX {
+    if bytes > CHOSEN_BYTES_MAX {
         let why =
-            format!("{bytes} bytes: at most {FORCED_BYTES_MAX}; force the rows in several steps");
+            format!("{bytes} bytes: at most {CHOSEN_BYTES_MAX}; name the rows in several steps");
         return Err(unreadable(why));
     }
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
@@ -227,8 +251,8 @@ fn named(path: &Path) -> Result<Vec<(usize, String)>, Failure> {
         lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
     match lines.len() {
         0 => Err(unreadable("it names no row".to_owned())),
-        1..=FORCED_MAX => Ok(lines),
-        rows => Err(unreadable(format!("{rows} rows: at most {FORCED_MAX}"))),
+        1..=CHOSEN_MAX => Ok(lines),
+        rows => Err(unreadable(format!("{rows} rows: at most {CHOSEN_MAX}"))),
     }
 }
 
@@ -277,7 +301,7 @@ fn active(run: &Run, leads: bool) -> Failure {
     let settings = TaskDefinition::of_run(run).map(|definition| definition.settings);
     let end = match undo::requested(&settings.unwrap_or_default()) {
         _ if leads => format!("wait for its end, or {stop}"),
-        Some((of, _)) => format!("no host runs, so end it with `besom undo {}`", of.target),
+        Some((of, _)) => format!("no host runs, so end it with `besom undo {of}`"),
         None => format!("no host runs, so end it with `besom run`, or {stop}"),
     };
     Failure::Failed(format!("run {id} has not ended: {end}; nothing was undone"))
@@ -330,7 +354,7 @@ async fn rehearsed(
         Report { target: target.to_string(), dry_run: true, ended: true, ..Report::default() };
     let (mut rows, plugins) = (history::Rows::of_target(&**store, target), Plugins::default());
     while let Some(row) = rows.next().await? {
-        if is_candidate(&row) {
+        if is_part(request, &row) {
             look(undoing, store, request, &row, &plugins, &mut report).await?;
         }
     }
@@ -492,7 +516,7 @@ async fn summed(
                     let sent = undoing.sent(row.id).await?;
                     count_by_topic(&mut report.told, sent.into_iter().map(|m| m.topic));
                 }
-                if is_whole(reason.as_deref()) {
+                if undo::left(reason.as_deref()).is_none() {
                     report.note(undo::notes_of(reason.as_deref()));
                     continue;
                 }
@@ -572,6 +596,8 @@ impl Report {
                     self.differing.0.merge(differing);
                     self.differing.1 += 1;
                 }
+                // That the others stay away was asked for.
+                None if note.starts_with(UNCHOSEN) => {}
                 None => *self.notes.entry(note).or_default() += 1,
             }
         }

@@ -145,6 +145,70 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     site.balanced();
 }
 
+/// Single rows of an item come back, and with the next undo the others.
+#[test]
+fn chosen_rows_of_an_item_come_back_alone() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    let undone = || {
+        let (_, kept) = site.json(&["quarantine", "ls", "--task", "old-sessions"]);
+        let (_, items) = site.json(&["quarantine", "show", &run]);
+        let items = items.as_array().expect("items").iter();
+        let partly = items.filter(|item| item["undone"] == "partly").count();
+        (kept[0]["undone"].as_str().expect("a word").to_owned(), partly)
+    };
+    for (key, code, why) in [
+        ("999999", 1, "look for it with `besom quarantine find 999999`"),
+        ("accounts (7)", 1, "`accounts (7)` names no row that is kept"),
+        ("", 2, "must not be empty"),
+    ] {
+        let (found, said) = site.said(&["undo", &run, "--key", "7", "--key", key]);
+        assert!(found == code && said.contains(why), "{found}: {said}");
+    }
+    let two = ["undo", &run, "--key", "+7", "--key", "sessions (1200)"];
+    let (code, dry) = site.json(&[&two[..], &["--dry-run"]].concat());
+    assert_eq!((code, &dry["rows"], &dry["items"]), (0, &2.into(), &2.into()), "{dry:#}");
+    assert_eq!((&dry["pauses"], dump(&db).len()), (&"old-sessions".into(), 0));
+    assert_eq!(undone(), ("no".to_owned(), 0));
+    let (code, some) = site.json(&[&two[..], &["--reason", "asked for"]].concat());
+    assert_eq!((code, &some["rows"], &some["staying"]), (0, &2.into(), &0.into()), "{some:#}");
+    assert_eq!((&some["pauses"], &some["notes"]), (&"old-sessions".into(), &serde_json::json!({})));
+    let chosen = [before[6].clone(), before[1_199].clone()];
+    assert_eq!((undone(), dump(&db)), (("partly".to_owned(), 2), chosen.to_vec()));
+    let (_, commands) = site.json(&["commands", "ls"]);
+    assert_eq!(commands[0]["what"], format!("undo {run} --key KEY"), "{commands:#}");
+    assert_eq!(site.json(&["quarantine", "find", "8"]).0, 0, "the others are kept");
+    // Once more: nothing is left to do, and nothing is paused for the others.
+    site.json(&["task", "resume", "old-sessions"]);
+    for (more, again) in [(&[][..], 0), (&["--plan-again"], 2)] {
+        let (code, once_more) = site.json(&[&two[..], more].concat());
+        assert_eq!((code, &once_more["rows"]), (0, &0.into()), "{once_more:#}");
+        assert_eq!((&once_more["pauses"], &once_more["plan_again"]), (&Value::Null, &again.into()));
+    }
+    let (code, taken) = site.json(&["undo", &some["run"].to_string()]);
+    assert_eq!((code, &taken["rows"], dump(&db).len()), (0, &2.into(), 0));
+    assert_eq!(undone(), ("no".to_owned(), 0));
+    std::fs::write(site.path("keys"), "# two people\n 7\nsessions (8)\n").expect("a file");
+    let keys = site.path("keys").display().to_string();
+    let (code, some) = site.json(&["undo", &run, "--keys", &keys, "--no-pause"]);
+    assert_eq!((code, &some["rows"], &some["items"]), (0, &2.into(), &1.into()), "{some:#}");
+    assert_eq!((undone(), dump(&db)), (("partly".to_owned(), 1), before[6..8].to_vec()));
+    // A chosen row that somebody has changed stays, and can be forced.
+    db.execute("INSERT INTO sessions VALUES (9, 9e9, 'theirs', 0)", []).expect("another row");
+    let nine = ["undo", &run, "--key", "9", "--no-pause"];
+    let (code, stays) = site.json(&nine);
+    assert_eq!((code, &stays["stay"][0]["row"]), (1, &"sessions (9)".into()), "{stays:#}");
+    std::fs::write(site.path("keys"), "sessions (9)\n").expect("a file");
+    let (code, forced) = site.json(&[&nine[..], &["--force-keys", &keys]].concat());
+    assert_eq!((code, &forced["rows"], dump(&db)), (0, &1.into(), before[6..9].to_vec()));
+    let (code, rest) = site.json(&["undo", &run, "--no-pause"]);
+    assert_eq!((code, &rest["rows"], &rest["staying"]), (0, &(ROWS - 3).into(), &0.into()));
+    assert!(dump(&db) == before, "every row is as it was");
+    assert_eq!(undone(), ("yes".to_owned(), 0));
+    site.balanced();
+}
+
 /// How often an undo is killed before its end.
 const KILLS: u32 = 50;
 

@@ -80,6 +80,11 @@ fn a_log_comes_back_as_a_whole_below_what_was_appended_since() {
         assert_eq!((stay.len(), stay.iter().filter(why).count()), (6, 1), "{undone:#}");
         assert_eq!((log(&db, "one"), log(&db, "two")), (with_appended.clone(), changed.clone()));
     }
+    // Nor are they chosen.
+    let (code, chosen) = site.json(&["undo", &run, "--key", "changes (\"two\", 4)"]);
+    let why = "is undone as a whole or not at all: rows of it cannot be chosen";
+    assert!(code == 1 && chosen["skipped"].to_string().contains(why), "{code}: {chosen:#}");
+    assert_eq!((&chosen["rows"], log(&db, "two")), (&0.into(), changed));
     let (code, verified) = site.json(&["doc", "verify", "first/one"]);
     assert_eq!((code, &verified["gone"]), (0, &1.into()), "{verified:#}");
     assert!(verified.to_string().contains("it was undone"), "{verified:#}");

@@ -392,6 +392,8 @@ macro_rules! store_conformance {
                 an_inserted_row_is_removed_unless_it_was_changed,
                 undo_twice_changes_nothing,
                 what_was_taken_back_is_put_back_again,
+                chosen_rows_come_back_alone_and_the_others_later,
+                what_went_with_a_chosen_row_comes_back_with_it,
                 nothing_is_told_of_an_undo_that_changes_nothing,
                 an_item_comes_back_as_a_whole_or_not_at_all,
                 families_are_removed_as_a_whole_or_stay,

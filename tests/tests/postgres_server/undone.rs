@@ -221,6 +221,20 @@ fn values_come_back_whatever_the_settings_of_the_database_are() {
     });
 }
 
+/// Gives a site the task `r`, which deletes the old rows of the table `r` with this key.
+fn old_rows(site: &Site, key: &str, columns: &str) {
+    let config = site.directory.path().join("besom.toml");
+    let before = std::fs::read_to_string(&config).expect("a configuration");
+    let cache = before.split_once("[runtime]").expect("a section").1;
+    let task = format!(
+        "[store]\nurl = {:?}\n[collections.r]\nkey = [{key}]\ncolumns = {{ {columns} }}\n\
+         indexes = {{ by_at = [\"at\"] }}\n[tasks.r]\nplugin = \"retention\"\nschedule = \"@every 1h\"\n\
+         collections = {{ rows = \"r\" }}\nsettings = {{ by = \"at\", older_than = \"14d\" }}\n[runtime]{cache}",
+        site.database.url()
+    );
+    std::fs::write(&config, task).expect("written");
+}
+
 /// An item may be put back before the one with the rows that its own refer to: then it is tried again.
 #[test]
 fn a_tree_comes_back_whole_in_whatever_items_it_went() {
@@ -230,16 +244,7 @@ fn a_tree_comes_back_whole_in_whatever_items_it_went() {
          CREATE INDEX ON r (at, id); CREATE INDEX ON r (par);
          INSERT INTO r SELECT i, '2000-01-01', nullif(i / 2, 0) FROM generate_series(1, 5000) i",
     );
-    let config = site.directory.path().join("besom.toml");
-    let before = std::fs::read_to_string(&config).expect("a configuration");
-    let cache = before.split_once("[runtime]").expect("a section").1;
-    let tree = format!(
-        "[store]\nurl = {:?}\n[collections.r]\nkey = [\"id\"]\ncolumns = {{ id = \"integer\", at = \"timestamp\" }}\n\
-         indexes = {{ by_at = [\"at\"] }}\n[tasks.r]\nplugin = \"retention\"\nschedule = \"@every 1h\"\n\
-         collections = {{ rows = \"r\" }}\nsettings = {{ by = \"at\", older_than = \"14d\" }}\n[runtime]{cache}",
-        site.database.url()
-    );
-    std::fs::write(&config, tree).expect("written");
+    old_rows(&site, "\"id\"", "id = \"integer\", at = \"timestamp\"");
     let count = || {
         block_on(async {
             let product = site.database.connect().await;
@@ -255,4 +260,45 @@ fn a_tree_comes_back_whole_in_whatever_items_it_went() {
     let undone = site.json(SUPERUSER, &["undo", span, "--reason", "a wrong rule"]);
     assert_eq!((&undone["rows"], &undone["staying"]), (&5_000.into(), &0.into()), "{undone:#}");
     assert_eq!(count(), 5_000);
+}
+
+/// Whatever spelling of a key the database accepts names its rows, and only these come back.
+#[test]
+fn rows_are_chosen_by_any_spelling_of_their_keys() {
+    let site = Site::with("");
+    site.product(
+        "CREATE TABLE r (id uuid, at timestamptz, n bytea, i int, PRIMARY KEY (id, at, n));
+         CREATE INDEX ON r (at);
+         INSERT INTO r SELECT md5(i::text)::uuid, timestamptz '2000-01-01Z' + i * interval '1 hour', int4send(i), i
+           FROM generate_series(1, 100) i",
+    );
+    let columns = "id = \"uuid\", at = \"timestamp\", n = \"bytes\"";
+    old_rows(&site, "\"id\", \"at\", \"n\"", columns);
+    let numbers = || {
+        block_on(async {
+            let product = site.database.connect().await;
+            let sql = "SELECT coalesce(array_agg(i ORDER BY i), '{}') FROM r";
+            let row = product.query_one(sql, &[]).await.expect("the rows");
+            row.get::<_, Vec<i32>>(0)
+        })
+    };
+    site.json(SUPERUSER, &["run"]);
+    assert_eq!(numbers().len(), 0);
+    let run = site.json(SUPERUSER, &["quarantine", "ls"])[0]["run"].to_string();
+    // The hashes of 1 and 2, the instant of 3, and the bytes of 4.
+    for key in [
+        "{C4CA4238-A0B9-2382-0DCC-509A6F75849B}",
+        "c81e728d9d4c2f636f067f89cc14862c",
+        "2000-01-01 05:00:00+02",
+        "X'00000004'",
+    ] {
+        let undone = site.json(SUPERUSER, &["undo", &run, "--key", key, "--reason", "asked for"]);
+        assert_eq!((&undone["rows"], &undone["staying"]), (&1.into(), &0.into()), "{undone:#}");
+    }
+    assert_eq!(numbers(), [1_i32, 2, 3, 4]);
+    let kept = || site.json(SUPERUSER, &["quarantine", "ls", "--task", "r"])[0]["undone"].clone();
+    assert_eq!(kept(), "partly");
+    let rest = site.json(SUPERUSER, &["undo", &run, "--reason", "all of them"]);
+    assert_eq!((&rest["rows"], numbers().len()), (&96.into(), 100), "{rest:#}");
+    assert_eq!(kept(), "yes");
 }

@@ -265,8 +265,8 @@ impl Gatherer {
     ) -> store::Result<Option<Staying>> {
         let settings = TaskDefinition::of_run(run).map(|task| task.settings).unwrap_or_default();
         let requested = undo::requested(&settings).filter(|_| run.task.as_str() == undo::TASK);
-        let Some((Undo { target, .. }, _)) = requested else { return Ok(None) };
-        let mut staying = Staying { rows: 0, or_more: false, undone: target };
+        let Some((of, _)) = requested else { return Ok(None) };
+        let mut staying = Staying { rows: 0, or_more: false, undone: of.to_string() };
         for page in 1.. {
             for left in history.iter().filter_map(|row| undo::left(row.reason.as_deref())) {
                 staying.rows += left.rows;

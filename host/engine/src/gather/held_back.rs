@@ -32,12 +32,14 @@ impl Undone {
         let mut again = BTreeSet::new();
         for row in commands.iter().filter(|row| candidates > 0 && !row.refused) {
             let Command::Undo(undo) = &row.command else { continue };
+            let undone = undo.to_string();
             if undo.plan_again {
-                again.insert(&undo.target);
-            } else if !again.contains(&undo.target)
+                again.insert(undone);
+            } else if !again.contains(&undone)
+                && !again.contains(&undo.target)
                 && self.task(store, &undo.target).await?.as_ref() == Some(task)
             {
-                return Ok(Some(HeldBack { candidates, undone: undo.target.clone() }));
+                return Ok(Some(HeldBack { candidates, undone }));
             }
         }
         Ok(None)

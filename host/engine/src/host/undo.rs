@@ -227,6 +227,11 @@ pub fn is_candidate(row: &HistoryRow) -> bool {
     row.outcome == End::Committed && (row.rows > 0 || row.undo_bytes > 0)
 }
 
+/// Whether a row of the history has changed rows that a request puts back.
+pub fn is_part(request: &Undo, row: &HistoryRow) -> bool {
+    is_candidate(row) && request.has(&key_of(row.run, row.id))
+}
+
 /// The cursor of a scan: the request that it belongs to, and the last history row.
 fn cursor(request: &str, last: u64) -> Vec<u8> {
     let mut bytes = last.to_le_bytes().to_vec();
@@ -328,7 +333,7 @@ impl Proposer {
             payload: serde_json::to_vec(&Undone::of(row)).unwrap_or_default(),
         };
         let candidates: Vec<Candidate> =
-            rows.iter().filter(|row| is_candidate(row)).map(candidate).collect();
+            rows.iter().filter(|row| is_part(&request, row)).map(candidate).collect();
         let next = read.more().map(|last| cursor(&id, last));
         let scanned = rows.len() as u64;
         let usage = Usage { rows_read: scanned.max(1), ..usage };
@@ -357,14 +362,18 @@ impl Proposer {
         }
     }
 
-    async fn act_on(&self, call: &Call, item: &Item, plugins: &Plugins) -> Result<Verdict, Error> {
-        let request = undo::requested(&call.settings);
+    async fn act_on(
+        &self,
+        request: Option<&Undo>,
+        item: &Item,
+        plugins: &Plugins,
+    ) -> Result<Verdict, Error> {
         let undone = serde_json::from_slice::<Undone>(&item.payload);
-        let (Some((request, _)), Ok(undone)) = (request, undone) else {
+        let (Some(request), Ok(undone)) = (request, undone) else {
             let reason = "it belongs to no request".to_owned();
             return Ok(Verdict::Skip { reason, settled: true });
         };
-        self.judge(&request, &undone, plugins).await.map_err(infrastructure)
+        self.judge(request, &undone, plugins).await.map_err(infrastructure)
     }
 
     /// What the task would propose for a history row.
@@ -393,6 +402,12 @@ impl Proposer {
             Terms::Never(why) => return skip(why.to_owned()),
         };
         let Identity { task, key, .. } = &undone.identity;
+        let only = request.only(&key_of(undone.run, undone.history));
+        if whole && only.is_some() {
+            return skip(format!(
+                "{task} {key} is undone as a whole or not at all: rows of it cannot be chosen"
+            ));
+        }
         let Some(kept) = self.store.kept(undone.history).await? else {
             if request.plan_again {
                 return Ok(only_planned_again(undone));
@@ -432,7 +447,9 @@ impl Proposer {
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
             reverted,
-            purged: kept.purged,
+            // Rows that were not chosen are not missed.
+            purged: if only.is_some() { 0 } else { kept.purged },
+            only: only.map(Arc::new),
             purged_of: kept.purged_of,
             whole,
         };
@@ -562,7 +579,8 @@ impl Guests for Undoing {
         }
         let plugins = Plugins::default();
         // Whether an undo was undone is seen once that is committed.
-        let alone = undo::requested(&call.settings).is_some_and(|(request, _)| {
+        let request = undo::requested(&call.settings).map(|(request, _)| request);
+        let alone = request.as_ref().is_some_and(|request| {
             let target = Target::parse(&request.target);
             matches!(target, Ok(Target::Span { task, .. }) if task.as_str() == undo::TASK)
         });
@@ -579,7 +597,7 @@ impl Guests for Undoing {
             }
             let mut acting = Vec::with_capacity(some.len());
             for item in some {
-                acting.push(self.own.act_on(call, item, &plugins).boxed());
+                acting.push(self.own.act_on(request.as_ref(), item, &plugins).boxed());
             }
             for verdict in try_join_all(acting).await? {
                 rows += rows_of(&verdict);

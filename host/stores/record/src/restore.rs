@@ -18,6 +18,8 @@
 //! whoever has the parent's key. Of the rows that an undo removes, those that refer to each other go all, or none;
 //! and a row that was moved is in one of both tables, never in both. If such a part fails after others of it were
 //! changed, everything is taken back to the mark before it, and done again without them.
+//!
+//! If only chosen rows are put back, those that went with them come along, and all others stay away.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +27,8 @@ use std::time::Instant;
 
 use besom_core::collection::{Collection, Column};
 use besom_core::proposal::{Condition, Restore};
-use besom_core::undo::{BETWEEN_NOTES, Differing, FIRST_OF_THEM, STAY, row_name};
+use besom_core::purge;
+use besom_core::undo::{BETWEEN_NOTES, Differing, FIRST_OF_THEM, STAY, UNCHOSEN, row_name};
 use besom_core::value::{Field, RowKey, Value};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
 
@@ -189,6 +192,28 @@ fn way(image: &BeforeImage) -> Way {
     }
 }
 
+/// Whether it is a row that was deleted or moved.
+fn comes_back(image: &BeforeImage) -> bool {
+    matches!(way(image), Way::Put | Way::MoveBack)
+}
+
+fn name_of(image: &BeforeImage) -> String {
+    row_name(&image.collection, &image.key)
+}
+
+/// The images of these rows and of those that went with them, and all others. A row that was only changed took none
+/// with it.
+fn parted(
+    images: Vec<BeforeImage>,
+    only: &BTreeSet<String>,
+    kin: &Kin,
+) -> (Vec<BeforeImage>, Vec<BeforeImage>) {
+    let mut chosen: Vec<bool> = images.iter().map(|image| only.contains(&name_of(image))).collect();
+    kin.add_below(&images, &mut chosen, |image| comes_back(image) || way(image) == Way::Remove);
+    let mut at = chosen.into_iter();
+    images.into_iter().partition(|_| at.next() == Some(true))
+}
+
 /// The rows that earlier attempts have put back, except for those that undos of these have taken back.
 #[derive(Debug, Default)]
 pub struct Earlier(HashMap<String, i32>);
@@ -196,8 +221,7 @@ pub struct Earlier(HashMap<String, i32>);
 impl Earlier {
     /// Adds what an attempt has changed (1), or the undo of one (-1): see [`Restore::attempts`].
     pub fn add(&mut self, changed: &[BeforeImage], count: i32) {
-        let names = changed.iter().map(|image| row_name(&image.collection, &image.key));
-        for name in names.collect::<HashSet<String>>() {
+        for name in changed.iter().map(name_of).collect::<HashSet<String>>() {
             *self.0.entry(name).or_default() += count;
         }
     }
@@ -278,6 +302,7 @@ struct Mark {
     out: Restored,
     undone: usize,
     differing: Differing,
+    away: HashMap<Place, String>,
 }
 
 /// How often parts are excluded one after the other; then all that belongs to others stays.
@@ -297,8 +322,32 @@ impl Restoring {
         earlier: Earlier,
         kin: Kin,
     ) -> Restoring {
-        let images =
-            kin.with_parents_last(images, |image| matches!(way(image), Way::Put | Way::MoveBack));
+        let purged = kin.missing(&images, &restore.purged_of);
+        let (mut out, mut away) = (Restored::default(), HashMap::new());
+        let (images, others) = match &restore.only {
+            Some(only) => parted(images, only, &kin),
+            None => (images, Vec::new()),
+        };
+        let mut unchosen = HashSet::new();
+        for image in others.iter().filter(|image| way(image) != Way::Nothing) {
+            let name = name_of(image);
+            if earlier.contains(&name) {
+                continue;
+            }
+            if comes_back(image) {
+                away.extend(kin.own(image).map(|place| (place, name.clone())));
+            }
+            unchosen.insert(name);
+        }
+        if !unchosen.is_empty() {
+            out.notes.push(format!("{UNCHOSEN}{}", unchosen.len()));
+        }
+        if let Some(only) = &restore.only {
+            let found: HashSet<String> = images.iter().map(name_of).collect();
+            let gone = only.iter().filter(|name| !found.contains(*name)).count();
+            out.notes.extend(purge::note(gone as u64));
+        }
+        let images = kin.with_parents_last(images, comes_back);
         let removed = |at: &usize| way(&images[*at]) == Way::Remove;
         let removed: Vec<usize> = (0..images.len()).filter(removed).collect();
         let families = match restore.whole {
@@ -309,8 +358,8 @@ impl Restoring {
         let family: HashMap<usize, usize> = of.collect();
         let moves = images.iter().any(|image| way(image) == Way::MoveBack);
         let section = if moves || !families.is_empty() { Section::Begins } else { Section::Ended };
-        let purged = kin.missing(&images, &restore.purged_of);
-        let together = Together { kin, families, family, section, purged, ..Together::default() };
+        let together =
+            Together { kin, families, family, section, purged, away, ..Together::default() };
         Restoring {
             rest: images.len(),
             images,
@@ -324,7 +373,7 @@ impl Restoring {
             progress: false,
             since: None,
             differing: Differing::default(),
-            out: Restored::default(),
+            out,
             undone: Vec::new(),
             together,
         }
@@ -433,7 +482,8 @@ impl Restoring {
             Section::Marking => {
                 let (rest, undone) = (self.rest, self.undone.len());
                 let (out, differing) = (self.out.clone(), self.differing.clone());
-                self.together.mark = Some(Mark { rest, out, undone, differing });
+                let away = self.together.away.clone();
+                self.together.mark = Some(Mark { rest, out, undone, differing, away });
                 self.together.section = Section::Running;
             }
             Section::GoingBack => {
@@ -443,8 +493,8 @@ impl Restoring {
                     self.out.clone_from(&mark.out);
                     self.differing.clone_from(&mark.differing);
                     self.undone.truncate(mark.undone);
+                    self.together.away.clone_from(&mark.away);
                 }
-                self.together.away.clear();
                 self.without_copy.clear();
                 self.together.section = Section::Running;
             }
@@ -462,7 +512,7 @@ impl Restoring {
         barred.extend(broken.into_iter().map(|(at, why, now)| (at, (why, now))));
         for at in failed {
             let of = &self.images[at];
-            let why = belongs(&row_name(&of.collection, &of.key));
+            let why = belongs(&name_of(of));
             let all = family.get(&at).and_then(|head| families.get(head));
             for other in all.into_iter().flatten() {
                 let now = as_left(&self.images[*other]);
@@ -496,7 +546,7 @@ impl Restoring {
             return false;
         }
         let image = &self.images[at];
-        if !matches!(way(image), Way::Put | Way::MoveBack) {
+        if !comes_back(image) {
             return false;
         }
         let why = kin.above(image).find_map(|place| match away.get(&place) {
@@ -536,7 +586,7 @@ impl Restoring {
             // Most rows are deleted ones, of which there is one change and no earlier attempt.
             let is_single = matches!(way, Way::Put | Way::MoveBack);
             if !is_single || !self.earlier.is_empty() {
-                let name = row_name(&image.collection, &image.key);
+                let name = name_of(image);
                 if self.earlier.contains(&name) {
                     self.out.already += 1;
                     self.rest = at;
@@ -795,7 +845,7 @@ impl Restoring {
 
     fn is_forced(&self, at: usize) -> bool {
         let image = &self.images[at];
-        !self.forced.is_empty() && self.forced.contains(&row_name(&image.collection, &image.key))
+        !self.forced.is_empty() && self.forced.contains(&name_of(image))
     }
 
     fn copy_stays(&mut self, at: usize, said: &str) {
@@ -818,8 +868,8 @@ impl Restoring {
 
     fn lists(&mut self, at: usize, why: String, now: Option<Vec<Field>>) {
         let image = &self.images[at];
-        if !self.together.kin.is_empty() && matches!(way(image), Way::Put | Way::MoveBack) {
-            let name = row_name(&image.collection, &image.key);
+        if !self.together.kin.is_empty() && comes_back(image) {
+            let name = name_of(image);
             let Together { kin, away, .. } = &mut self.together;
             away.extend(kin.own(image).map(|place| (place, name.clone())));
         }

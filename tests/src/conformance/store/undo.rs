@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use besom_core::item::Candidate;
 use besom_core::proposal::{Again, Change, Restore, RowRange};
-use besom_core::undo::{STAY, is_whole};
+use besom_core::undo::{STAY, UNCHOSEN, is_whole};
 use besom_core::value::{Row, Value};
 use besom_ports::store::{Decision, Error, Left, MessageQuery, Outcome};
 
@@ -184,6 +184,51 @@ pub async fn what_was_taken_back_is_put_back_again(world: &mut World) {
     let again = undo_as(world, again).await;
     assert_eq!((again.rows, again.reason), (2, None));
     assert_eq!(things(world).await, [before[0].clone(), before[2].clone()]);
+    world.balanced().await;
+}
+
+/// Puts back only the rows with these names of a history row.
+async fn only(world: &World, item: u64, names: &[&str]) -> Restore {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    Restore { only: Some(Arc::new(names)), ..restore_of(world, item, &[]).await }
+}
+
+/// The others stay away and kept until an undo of all; an undo of the undo takes back only what was chosen.
+pub async fn chosen_rows_come_back_alone_and_the_others_later(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2), full("c", 3), full("d", 4)]).await;
+    let before = things(world).await;
+    world.settle(candidate("k"), apply(vec![], vec![Change::DeleteRange(all())])).await;
+    let item = latest(world).await;
+    let b = only(world, item, &["things (\"b\")"]).await;
+    let expected = world.store().rehearse(Some(&tenant("a")), &b).await.unwrap();
+    assert_eq!((expected.rows, &expected.stay), (1, &vec![]));
+    let first = undo_as(world, b.clone()).await;
+    let three = Some(format!("{UNCHOSEN}3"));
+    assert_eq!((first.rows, &first.reason), (1, &three));
+    assert_eq!(things(world).await, before[1..2]);
+    let again = undo_as(world, Restore { earlier: vec![first.id], ..b.clone() }).await;
+    assert_eq!((again.rows, again.reason), (0, three.clone()));
+    let taken = undo(world, first.id, &[]).await;
+    assert_eq!((taken.rows, taken.reason, things(world).await), (1, None, vec![]));
+    let (earlier, reverted) = (vec![first.id], vec![taken.id]);
+    let back = undo_as(world, Restore { earlier, reverted, ..b }).await;
+    assert_eq!((back.rows, back.reason), (1, three));
+    // All of it is kept as it was, and the rest comes back.
+    assert_eq!(world.store().kept(item).await.unwrap().map(|kept| kept.rows), Some(4));
+    let earlier = vec![first.id, back.id];
+    let rest = Restore { earlier, reverted: vec![taken.id], ..restore_of(world, item, &[]).await };
+    let rest = undo_as(world, rest).await;
+    assert_eq!((rest.rows, rest.reason, things(world).await), (3, None, before.clone()));
+    // Rows that were moved, and a name of none that is kept.
+    let moved = Change::MoveRange { range: all(), into: "archived".into() };
+    world.settle(candidate("k"), apply(vec![], vec![moved])).await;
+    let item = latest(world).await;
+    let unknown = ["things (\"c\")", "things (\"e\")"];
+    let undone = undo_as(world, only(world, item, &unknown).await).await;
+    let said = format!("{UNCHOSEN}3; {}", besom_core::purge::note(1).unwrap());
+    assert_eq!((undone.rows, undone.reason), (1, Some(said)));
+    assert_eq!(things(world).await, before[2..3]);
+    assert_eq!(world.rows("archived", &["id"]).await.len(), 3);
     world.balanced().await;
 }
 
@@ -382,6 +427,52 @@ pub async fn rows_of_a_parent_that_stays_away_stay_away(world: &mut World) {
     // Forced, the parent gets its values, and its children come back.
     assert_eq!(undo(world, item, &["parents (\"p\")"]).await.rows, 4);
     assert_eq!(families(world).await.len(), 8);
+    world.balanced().await;
+}
+
+/// Its children go with a parent, up and down; a child alone stays away with its parent, until that is back.
+pub async fn what_went_with_a_chosen_row_comes_back_with_it(world: &mut World) {
+    two_families(world).await;
+    let item = without_parents(world).await;
+    let child_of_p = [OF_P[1]];
+    let alone = only(world, item, &child_of_p).await;
+    let found = world.store().rehearse(Some(&tenant("a")), &alone).await.unwrap();
+    let mut why: Vec<&str> = found.stay.iter().map(|stay| &*stay.why).collect();
+    why.sort_unstable();
+    let expected = [
+        "it belongs to children (\"p\", 1), which stays as it is",
+        "it belongs to parents (\"p\"), which stays as it is",
+    ];
+    assert_eq!((found.rows, why), (0, expected.to_vec()));
+    let first = undo_as(world, only(world, item, &OF_P[..1]).await).await;
+    assert_eq!((first.rows, first.reason), (4, Some(format!("{UNCHOSEN}4"))));
+    let sorted = async |world: &World| {
+        let mut all = families(world).await;
+        all.sort_unstable();
+        all
+    };
+    let mut of_p = OF_P.map(str::to_owned).to_vec();
+    of_p.sort_unstable();
+    assert_eq!(sorted(world).await, of_p);
+    // Of what has come back, a child goes with its leaf, and comes back below its parent.
+    let taken = undo_as(world, only(world, first.id, &child_of_p).await).await;
+    assert_eq!((taken.rows, taken.reason), (2, Some(format!("{UNCHOSEN}2"))));
+    assert_eq!(families(world).await, [OF_P[0], OF_P[2]]);
+    let (earlier, reverted) = (vec![first.id], vec![taken.id]);
+    let back = undo_as(world, Restore { earlier, reverted, ..alone }).await;
+    assert_eq!((back.rows, back.reason), (2, Some(format!("{UNCHOSEN}4"))));
+    assert_eq!(sorted(world).await, of_p);
+    // A parent that was only changed took no child with it.
+    let set = |name: &str, key, column| {
+        let fields = fields([(column, text("set"))]);
+        Change::Update { collection: name.into(), key, fields }
+    };
+    let child = vec![text("p"), Value::Integer(2)];
+    let changes = vec![set("parents", vec![text("p")], "title"), set("children", child, "state")];
+    world.settle(candidate("l"), apply(vec![], changes)).await;
+    let item = latest(world).await;
+    assert_eq!(undo_as(world, only(world, item, &OF_P[..1]).await).await.rows, 1);
+    assert_eq!(undo_as(world, only(world, item, &OF_P[2..3]).await).await.rows, 1);
     world.balanced().await;
 }
 

@@ -83,6 +83,31 @@ impl Kin {
         })
     }
 
+    /// Adds to the chosen rows those that refer to them, and to these in turn; of all, only those that `may` go with
+    /// others.
+    pub(super) fn add_below(
+        &self,
+        images: &[BeforeImage],
+        chosen: &mut [bool],
+        may: impl Fn(&BeforeImage) -> bool,
+    ) {
+        let mut below: HashMap<Place, Vec<usize>> = HashMap::new();
+        let going = || images.iter().enumerate().filter(|(_, image)| may(image));
+        for (at, image) in going() {
+            self.above(image).for_each(|place| below.entry(place).or_default().push(at));
+        }
+        let mut open: Vec<usize> = going().map(|(at, _)| at).filter(|at| chosen[*at]).collect();
+        while let Some(at) = open.pop() {
+            for place in self.own(&images[at]) {
+                for at in below.remove(&place).into_iter().flatten() {
+                    if !std::mem::replace(&mut chosen[at], true) {
+                        open.push(at);
+                    }
+                }
+            }
+        }
+    }
+
     /// The same rows, those of one collection that follow each other in an order in which each is in front of the row
     /// of the collection that it refers to: the last one comes back first. `is_deleted`: it has one change.
     pub(super) fn with_parents_last(
