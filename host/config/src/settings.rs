@@ -182,7 +182,7 @@ fn list<'e>(setting: &Setting, entries: &'e [(Span, Node)]) -> Result<Value, (&'
             let fault = Fault::new(format!("an entry of `{name}` must be a string, not {noun}"));
             return Err((
                 span,
-                fault.fix(format!("write, for example, {}", example(setting.kind))),
+                fault.fix(format!("write, for example, {name} = {}", example(setting.kind))),
             ));
         };
         is_choice(setting, text).map_err(|fault| (span, fault))?;

@@ -463,6 +463,7 @@ async fn decimals_and_texts_are_ordered_as_their_columns_are() {
         let range = Range {
             collection: "prices".into(),
             columns: vec!["id".into()],
+            lower: Some(Value::Integer(0)),
             conditions,
             limit: 9,
             bytes_max: usize::MAX,
