@@ -256,8 +256,14 @@ fn rows_are_read_by_the_states_of_an_index_one_after_the_other() {
             expected.push(("done".to_owned(), *rows, at > 0, !is_last));
         }
         assert_eq!(planned, expected, "chunk = {chunk}");
-        // The last place may be named although nothing follows.
     }
+    // A tenant is scanned for any of the parts.
+    let tenants = |condition: &str| {
+        jobs(1, &rows).setting("where", condition).tenants::<Retention>().expect("tenants")
+    };
+    assert_eq!(tenants("state in ('gone', 'done')"), [""]);
+    assert_eq!(tenants("state in ('gone', 'lost')"), [""; 0]);
+    assert_eq!(tenants("state in ('waiting', 'gone') and no > 4"), [""; 0]);
     // A part that the settings do not have any more.
     let mut fixture = jobs(10, &rows).setting("where", both);
     let found = fixture.scan::<Retention>("").expect("a scan");
