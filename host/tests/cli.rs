@@ -1161,7 +1161,8 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
     let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
     product
         .execute_batch(
-            "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state TEXT NOT NULL, finished_at DATETIME);
+            "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state TEXT NOT NULL, finished_at DATETIME,
+               attempts INTEGER NOT NULL DEFAULT 2);
              CREATE INDEX jobs_by_state ON jobs (state, finished_at);
              CREATE TABLE posts (id INTEGER PRIMARY KEY, title TEXT, deleted_at DATETIME);
              CREATE INDEX posts_by_deletion ON posts (deleted_at) WHERE deleted_at IS NOT NULL;
@@ -1169,7 +1170,7 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
              CREATE TABLE comments (id INTEGER PRIMARY KEY, post INTEGER NOT NULL REFERENCES posts);
              CREATE INDEX comments_by_post ON comments (post);
              WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 6000)
-               INSERT INTO jobs SELECT i, iif(i % 4 = 0, 'waiting', iif(i % 4 = 1, 'lost', iif(i % 4 = 2, 'done', 'failed'))),
+               INSERT INTO jobs (id, state, finished_at) SELECT i, iif(i % 4 = 0, 'waiting', iif(i % 4 = 1, 'lost', iif(i % 4 = 2, 'done', 'failed'))),
                  iif(i % 4 = 0, NULL, iif(i > 4800, '2999-01-01', '2020-01-0' || (1 + i / 4 % 3)) || ' 08:00:00') FROM c;
              INSERT INTO posts SELECT id, 'x', iif(id % 5 = 0, iif(id > 5000, '2999-01-01', '2020-01-01') || ' 08:00:00', NULL)
                FROM jobs;
@@ -1205,7 +1206,7 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
             "lost",
             "jobs",
             "by = \"finished_at\", older_than = \"7d\", where = \"state = 'lost'\", action = \"set\", \
-             set = \"state = 'given up'\", chunk = 0",
+             set = \"state = 'given up', attempts = attempts - 1\", chunk = 0",
         ),
         ("posts", "posts", "by = \"deleted_at\", older_than = \"7d\""),
     ] {
@@ -1252,6 +1253,8 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
             "SELECT count(*) FROM jobs WHERE state = 'given up' AND finished_at < '2999-01-01'",
             1_200,
         ),
+        ("SELECT count(*) FROM jobs WHERE attempts = 1 AND state = 'given up'", 1_200),
+        ("SELECT count(*) FROM jobs WHERE attempts = 2", 2_400),
         ("SELECT count(*) FROM jobs", 3_600),
         ("SELECT count(*) FROM posts", 5_000),
         ("SELECT count(*) FROM posts WHERE deleted_at < '2999-01-01'", 0),

@@ -8,6 +8,7 @@
 //!           | column [ "not" ] "in" "(" literal { "," literal } ")"
 //! literal   = 'text' | 12 | 1.5 | true | false | now [ ( "+" | "-" ) 30d ]
 //! column    = name | "name"
+//! set       = column "=" ( literal | null | column ( "+" | "-" ) 12 ) { "," ... }
 //! ```
 //!
 //! As in SQL, a comparison with NULL is neither true nor false, and a row is taken only if the condition is
@@ -98,6 +99,10 @@ impl Kind {
             Value::Date(_) => Kind::Date,
         };
         of == self
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self, Kind::Integer | Kind::Float | Kind::Decimal)
     }
 
     fn article(self) -> &'static str {
@@ -482,24 +487,56 @@ fn is_exact(comparison: Comparison, value: &Value) -> bool {
     }
 }
 
-/// The columns that are set, with their values.
+/// What `set` does to the columns of a row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Assignments {
+    /// The columns that get a value.
+    pub set: Vec<(String, Literal)>,
+    /// The integer columns that are added to.
+    pub add: Vec<(String, i64)>,
+}
+
+impl Assignments {
+    /// The columns that get a value, at that time.
+    pub fn set_at(&self, now: Time) -> impl Iterator<Item = (&str, Value)> {
+        self.set.iter().map(move |(column, literal)| (column.as_str(), literal.at(now)))
+    }
+
+    /// The columns that are added to.
+    pub fn added(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.add.iter().map(|(column, by)| (column.as_str(), *by))
+    }
+
+    /// The names of all columns that change.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let set = self.set.iter().map(|(column, _)| column.as_str());
+        set.chain(self.added().map(|(column, _)| column))
+    }
+}
+
+/// Reads `set`.
 ///
 /// # Errors
 /// The first fault, with its place in the text.
-pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Vec<(String, Literal)>, Fault> {
+pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Assignments, Fault> {
     let mut reader = Reader::new(text, columns)?;
-    let mut all: Vec<(String, Literal)> = Vec::new();
+    let mut all = Assignments::default();
     loop {
         let (column, kind, range) = reader.column()?;
-        if all.iter().any(|(known, _)| *known == column) {
+        if all.columns().any(|known| known == column) {
             return Err(Fault::new(range, format!("`{column}` is set twice")));
         }
         reader.symbol("=", "`=` and a value")?;
-        let literal = match reader.word("null") {
-            true => Literal::Fixed(Value::Null),
-            false => reader.literal(&column, kind)?,
-        };
-        all.push((column, literal));
+        if kind.is_number() && reader.is_column(&column) {
+            let by = reader.sum(&column, kind)?;
+            all.add.push((column, by));
+        } else {
+            let literal = match reader.word("null") {
+                true => Literal::Fixed(Value::Null),
+                false => reader.literal(&column, kind)?,
+            };
+            all.set.push((column, literal));
+        }
         if !reader.takes(",") {
             reader.end("`,`")?;
             return Ok(all);
@@ -689,6 +726,31 @@ impl<'a> Reader<'a> {
         };
         self.at += 1;
         Ok((name, kind, token.range))
+    }
+
+    fn is_column(&self, name: &str) -> bool {
+        let is_name = |token: &Token<'_>| matches!(token.sort, Sort::Name | Sort::Quoted);
+        self.next().is_some_and(|token| is_name(token) && token.text == name)
+    }
+
+    /// What is added to the column that is next.
+    fn sum(&mut self, column: &str, kind: Kind) -> Result<i64, Fault> {
+        if kind != Kind::Integer {
+            let message = format!("`{column}` is {}: only an integer is added to", kind.article());
+            return Err(Fault::new(self.place(), message));
+        }
+        self.at += 1;
+        let is_less = self.takes("-");
+        let is_signed = is_less || self.takes("+");
+        let number = self.next().filter(|token| token.sort == Sort::Number);
+        let by = number.and_then(|token| token.text.parse::<i64>().ok());
+        match by.filter(|by| is_signed != (*by < 0)) {
+            Some(by) => {
+                self.at += 1;
+                Ok(if is_less { -by } else { by })
+            }
+            None => Err(self.expected("`+` or `-` and a whole number")),
+        }
     }
 
     /// A value that fits a column.

@@ -24,7 +24,7 @@ use besom_sdk::{Comparison, Condition as Tested, Page, Range, scanned};
 
 pub use besom_sdk::{Described, PartialIndex};
 pub use condition::Fault;
-use condition::{Columns, Condition, Kind, Literal};
+use condition::{Assignments, Columns, Condition, Kind};
 use sets::Place;
 
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
@@ -53,7 +53,7 @@ pub enum Action {
     /// It is deleted.
     Delete,
     /// These columns are set.
-    Set(Vec<(String, Literal)>),
+    Set(Assignments),
     /// It is moved into the other collection.
     Archive,
 }
@@ -248,7 +248,8 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
     let action = match rules.action.as_str() {
         "set" => {
             let set = condition::assignments(&rules.set, &mapped).map_err(at("set"))?;
-            if let Some((column, _)) = set.iter().find(|(column, _)| rows.key.contains(column)) {
+            let of_key = |column: &&str| rows.key.iter().any(|own| own == column);
+            if let Some(column) = set.columns().find(of_key) {
                 return Err(whole(
                     "set",
                     format!("`{column}` belongs to the key, which is never changed"),
@@ -260,7 +261,7 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
                 |column: &str| !matches!(mapped.kind(column), Some(Kind::Float | Kind::Decimal));
             let is_tested =
                 |column: &str| column == by || (tested.contains_key(column) && is_exact(column));
-            if !set.iter().any(|(column, _)| is_tested(column)) {
+            if !set.set.iter().any(|(column, _)| is_tested(column)) {
                 let message = "every row would match again at the next run: test a column in `where` that \
                                `set` changes, such as where = \"archived_at is null\" with set = \"archived_at = now\"";
                 return Err(whole("set", message.to_owned()));
@@ -538,13 +539,17 @@ impl Call {
                 Action::Delete => proposal.delete(ROWS, key).into(),
                 Action::Archive => proposal.move_range(Range::of(ROWS).row(key), INTO).into(),
                 Action::Set(set) => {
-                    let set: Vec<(&str, Value)> = set
-                        .iter()
-                        .map(|(column, literal)| (column.as_str(), literal.at(ctx.now)))
-                        .collect();
+                    let columns: Vec<(&str, Value)> = set.set_at(ctx.now).collect();
+                    let sum = |column: &str, value: Value| match value {
+                        Value::Integer(was) => {
+                            let by = set.added().find(|(name, _)| *name == column);
+                            Value::Integer(was.saturating_add(by.map_or(0, |(_, by)| by)))
+                        }
+                        other => other,
+                    };
                     let after = |column: &str| {
-                        let own = set.iter().find(|(name, _)| *name == column);
-                        own.map_or_else(|| value(column), |(_, value)| value.clone())
+                        let own = columns.iter().find(|(name, _)| *name == column);
+                        own.map_or_else(|| sum(column, value(column)), |(_, value)| value.clone())
                     };
                     // Also a moment later: `now` was set, and has passed.
                     let (later, limit) = (ctx.now.plus_ms(SOON_MS), oldest.plus_ms(SOON_MS));
@@ -553,7 +558,13 @@ impl Call {
                             "the row would match again after it is set: correct `where` or `set`",
                         ));
                     }
-                    proposal.update(ROWS, key, set).into()
+                    match set.add.is_empty() {
+                        true => proposal.update(ROWS, key, columns).into(),
+                        false => {
+                            let row = Range::of(ROWS).row(key);
+                            proposal.update_range_adding(row, columns, set.added()).into()
+                        }
+                    }
                 }
             })
         })

@@ -126,7 +126,7 @@ impl Call {
         [0, SOON_MS].into_iter().all(|ms| {
             let (later, oldest) = (now.plus_ms(ms), self.oldest.plus_ms(ms));
             let value = |column: &str| {
-                set.iter().find(|(name, _)| name == column).map(|(_, literal)| literal.at(now))
+                set.set.iter().find(|(name, _)| name == column).map(|(_, literal)| literal.at(now))
             };
             let is_young = match value(&self.plan.by) {
                 Some(Value::Timestamp(at)) => at > oldest.micros(),
@@ -264,9 +264,7 @@ impl Call {
                 Action::Delete => proposal.delete_range(range),
                 Action::Archive => proposal.move_range(range, INTO),
                 Action::Set(set) => {
-                    let set =
-                        set.iter().map(|(name, literal)| (name.as_str(), literal.at(ctx.now)));
-                    proposal.update_range(range, set)
+                    proposal.update_range_adding(range, set.set_at(ctx.now), set.added())
                 }
             };
         }

@@ -116,7 +116,7 @@ fn rows_are_swept_by_the_indexes_that_products_have() {
             "b",
             "rows = \"oban_jobs\"",
             "by = \"cancelled_at\", where = \"state in ('retryable', 'cancelled')\", action = \"set\", \
-             set = \"cancelled_at = null\"",
+             set = \"cancelled_at = null, attempt = attempt + 3\"",
         ),
         (
             "c",
@@ -161,7 +161,7 @@ fn rows_are_swept_by_the_indexes_that_products_have() {
             ("SELECT count(*) FROM oban_jobs", 17_000),
             ("SELECT count(*) FROM oban_jobs WHERE state IN ('discarded', 'completed')", 1_000),
             (
-                "SELECT count(*) FROM oban_jobs WHERE state = 'cancelled' AND cancelled_at IS NULL",
+                "SELECT count(*) FROM oban_jobs WHERE state = 'cancelled' AND cancelled_at IS NULL AND attempt = 3",
                 1_500,
             ),
             ("SELECT count(*) FROM good_jobs", 18_500),

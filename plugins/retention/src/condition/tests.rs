@@ -181,11 +181,23 @@ fn what_the_database_evaluates_is_implied() {
 #[test]
 fn assignments_are_read_with_their_types() {
     let set = assignments("state = 'old', at = now, \"Last Seen\" = null", &Table).expect("read");
-    let columns: Vec<_> = set.iter().map(|(column, value)| (&column[..], value.at(NOW))).collect();
+    let columns: Vec<_> = set.set_at(NOW).collect();
     assert_eq!(columns, [("state", "old".into()), ("at", NOW.into()), ("Last Seen", Value::Null)]);
+    for (text, by) in [("n = n + 2", 2), ("n = n - 2", -2), ("n = n -2", -2), ("n=n+2", 2)] {
+        let set = assignments(&format!("{text}, state = 'old'"), &Table).expect(text);
+        assert_eq!((set.added().collect(), set.set.len()), (vec![("n", by)], 1), "{text}");
+    }
     for (text, at, words) in [
         ("", 0..0, "a column is expected"),
         ("state = 7", 8..9, "this is a number"),
+        ("n = n", 5..5, "`+` or `-` and a whole number"),
+        ("n = n + 1.5", 8..11, "a whole number is expected here, not `1.5`"),
+        ("n = n + -1", 8..10, "a whole number"),
+        ("n = n + n", 8..9, "a whole number"),
+        ("n = n + 99999999999999999999", 8..28, "a whole number"),
+        ("n = n + 1, n = 2", 11..12, "`n` is set twice"),
+        ("price = price + 1", 8..13, "`price` is a decimal: only an integer is added to"),
+        ("n = other + 1", 4..9, "a value"),
         ("n = 1, n = 2", 7..8, "`n` is set twice"),
         ("n = 1 and", 6..9, "`,` or the end"),
         ("n = 1,", 6..6, "a column is expected"),
