@@ -1266,6 +1266,90 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
     assert_eq!(site.json(&["audit"]).0, 0);
 }
 
+/// Messages refer to users in two ways and go with either; posts lose an editor and stay. A dependant that lacks the
+/// anchor of a foreign key is refused: the database would delete its rows, and nobody would keep them.
+/// `tests/tests/postgres_server/jobs.rs` has the same on PostgreSQL.
+#[test]
+fn rows_go_by_each_of_their_foreign_keys_and_come_back() {
+    let site = Site::new("[store]\npath = \"app.db\"\n");
+    let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
+    product
+        .execute_batch(
+            "CREATE TABLE users (id INTEGER PRIMARY KEY, deleted_at DATETIME);
+             CREATE INDEX users_by_deletion ON users (deleted_at, id);
+             CREATE TABLE messages (id INTEGER PRIMARY KEY,
+               sender INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
+               recipient INTEGER NOT NULL REFERENCES users ON DELETE CASCADE);
+             CREATE INDEX messages_by_sender ON messages (sender);
+             CREATE INDEX messages_by_recipient ON messages (recipient);
+             CREATE TABLE posts (id INTEGER PRIMARY KEY,
+               author INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
+               editor INTEGER REFERENCES users ON DELETE SET NULL);
+             CREATE INDEX posts_by_author ON posts (author);
+             CREATE INDEX posts_by_editor ON posts (editor);
+             INSERT INTO users VALUES (1, '2020-01-01 00:00:00'), (2, NULL), (3, NULL);
+             INSERT INTO messages VALUES (10, 1, 2), (20, 2, 1), (30, 2, 3), (40, 1, 1);
+             INSERT INTO posts VALUES (10, 1, 2), (20, 2, 1), (30, 2, 3);",
+        )
+        .expect("created");
+    for table in ["users", "messages", "posts"] {
+        let out = site.besom(&["config", "map", table, "--write"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let file = site.dir().join("besom.toml");
+    let mapped = std::fs::read_to_string(&file).expect("read");
+    let author = "\nanchor = { collection = \"users\", columns = [\"author\"] }\n";
+    for line in [
+        author,
+        "\n# foreign key: editor refers to users; no anchor: the row stays, without the reference, when the other \
+         one is deleted\n",
+    ] {
+        assert!(mapped.contains(line), "{line}: {mapped}");
+    }
+    let head = "[collections.users]\n";
+    let with = format!("{head}dependants = [\"messages\", \"posts\"]\n");
+    let text = mapped.replacen(head, &with, 1)
+        + "\n[tasks.gone]\nplugin = \"retention\"\nmode = \"live\"\nschedule = \"@hourly\"\n\
+           collections.rows = \"users\"\nsettings = { by = \"deleted_at\", older_than = \"30d\" }\n";
+    let sender = "{ collection = \"users\", columns = [\"sender\"] }";
+    for (from, to, code, words) in [
+        (format!(", {sender}"), String::new(), 78, "deletes rows of messages (sender): those"),
+        (
+            author.to_owned(),
+            author
+                .replace("{ coll", "[{ coll")
+                .replace(" }", " }, { collection = \"users\", columns = [\"editor\"] }]"),
+            0,
+            "rows of posts (editor) that refer to it are deleted as `dependants`",
+        ),
+        (
+            "dependants = [\"messages\", \"posts\"]".to_owned(),
+            "dependants = [\"messages\", \"posts\"]".to_owned(),
+            0,
+            "also changes rows of posts (editor)",
+        ),
+    ] {
+        let changed = text.replacen(&from, &to, 1);
+        assert_eq!(changed == text, from == to, "{from}: {text}");
+        std::fs::write(&file, changed).expect("written");
+        let (found, said) = site.fails(&["check", "--store"]);
+        assert!(found == code && said.contains(words), "{from}: {found}: {said}");
+    }
+    let all = || -> String {
+        let sql = "SELECT group_concat(r, ' ') FROM (
+            SELECT 'u' || id AS r FROM users UNION ALL SELECT 'm' || id FROM messages
+            UNION ALL SELECT 'p' || id || coalesce('e' || editor, '') FROM posts ORDER BY r)";
+        product.query_row(sql, [], |row| row.get(0)).expect("read")
+    };
+    let (code, runs) = site.json(&["run"]);
+    assert_eq!((code, &runs[0]["rows"]), (0, &Value::from(5)), "{runs:#}");
+    assert_eq!(all(), "m30 p20 p30e3 u2 u3");
+    assert_eq!(site.json(&["audit"]).0, 0);
+    let (code, undone) = site.json(&["undo", "1", "--reason", "a test"]);
+    assert_eq!((code, &undone["rows"]), (0, &Value::from(5)), "{undone:#}");
+    assert_eq!(all(), "m10 m20 m30 m40 p10e2 p20 p30e3 u1 u2 u3");
+}
+
 /// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.
 #[test]
 fn a_condition_that_few_rows_meet_is_read_in_several_calls() {

@@ -362,7 +362,7 @@ fn depending(
             walker.error(span, format!("the dependant `{name}` is not mapped"), fix);
             continue;
         };
-        let Some(anchor) = dependant.anchor_in(own) else {
+        if dependant.anchors_in(own).next().is_none() {
             walker.error(
                 span,
                 format!("`{name}` does not say how its rows refer to `{own}`"),
@@ -372,7 +372,7 @@ fn depending(
                 ),
             );
             continue;
-        };
+        }
         if dependant.tenant.is_some() != collection.tenant.is_some() {
             walker.error(
                 span,
@@ -380,15 +380,17 @@ fn depending(
                 "name the tenant column of both, or of neither",
             );
         }
-        let columns = &anchor.columns;
-        let begins = |name: Option<&str>| {
-            let index = dependant.index_columns(name).unwrap_or_default();
-            index.len() >= columns.len()
-                && index[..columns.len()].iter().all(|column| columns.contains(column))
-                && dependant.not_null(name).iter().all(|column| columns.contains(column))
-        };
-        let names = dependant.indexes.keys().map(|name| Some(name.as_str()));
-        if !std::iter::once(None).chain(names).any(begins) {
+        for Anchor { columns, .. } in dependant.anchors_in(own) {
+            let begins = |name: Option<&str>| {
+                let index = dependant.index_columns(name).unwrap_or_default();
+                index.len() >= columns.len()
+                    && index[..columns.len()].iter().all(|column| columns.contains(column))
+                    && dependant.not_null(name).iter().all(|column| columns.contains(column))
+            };
+            let names = dependant.indexes.keys().map(|name| Some(name.as_str()));
+            if std::iter::once(None).chain(names).any(begins) {
+                continue;
+            }
             let columns = columns.join(", ");
             walker.error(
                 span,

@@ -36,7 +36,13 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
     for reference in &shape.references {
         let (own, to) = (reference.columns.join(", "), reference.theirs.join(", "));
         let to = if to.is_empty() { String::new() } else { format!(" ({to})") };
-        let line = format!("foreign key: {own} refers to {}{to}", reference.table);
+        let stays = match reference.clears {
+            true => {
+                "; no anchor: the row stays, without the reference, when the other one is deleted"
+            }
+            false => "",
+        };
+        let line = format!("foreign key: {own} refers to {}{to}{stays}", reference.table);
         let _ = writeln!(text, "# {}", printable(&line));
     }
     let anchor = |anchor: &Anchor| {
@@ -91,13 +97,14 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
     text
 }
 
-/// The anchors of a collection: its foreign keys to the keys of mapped tables.
+/// The anchors of a collection: its foreign keys to the keys of mapped tables. Not those with `ON DELETE SET NULL`:
+/// as dependants, these rows would be deleted, and they are to stay.
 pub fn anchors(shape: &Shape, collection: &Collection, mapped: &Collections) -> Vec<Anchor> {
     let same = |table: &str, other: &str| {
         table == other || (!table.contains('.') && other.rsplit('.').next() == Some(table))
     };
     let mut found: Vec<Anchor> = Vec::new();
-    for reference in &shape.references {
+    for reference in shape.references.iter().filter(|reference| !reference.clears) {
         // A row that comes back stays with the one above it, also in a table that refers to itself.
         let others = mapped.values().filter(|other| other.table != collection.table);
         let target = std::iter::once(collection).chain(others).find(|other| {

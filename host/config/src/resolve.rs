@@ -724,7 +724,7 @@ impl Resolved {
     fn anchored_in(&self, collection: &str) -> Vec<String> {
         let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
         let used = self.config.related(granted);
-        let is_anchored = |of: &&Collection| of.anchor_in(collection).is_some();
+        let is_anchored = |of: &&Collection| of.anchors_in(collection).next().is_some();
         let with = used.into_values().filter(is_anchored);
         with.map(|of| format!("`{}`", of.name)).collect()
     }

@@ -265,9 +265,23 @@ impl Collection {
         }
     }
 
-    /// The anchor by which rows of this collection refer to rows of another one.
-    pub fn anchor_in(&self, collection: &str) -> Option<&Anchor> {
-        self.anchors.iter().find(|anchor| anchor.collection == collection)
+    /// The anchors by which rows of this collection refer to rows of another one.
+    pub fn anchors_in<'a>(&'a self, collection: &'a str) -> impl Iterator<Item = &'a Anchor> {
+        self.anchors.iter().filter(move |anchor| anchor.collection == collection)
+    }
+
+    /// Whether a foreign key of these columns is one of its anchors in a collection; it may have the tenant besides.
+    pub fn anchors_by(
+        &self,
+        collection: &str,
+        columns: &[impl AsRef<str>],
+        same: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        let tenant = usize::from(self.tenant.is_some());
+        self.anchors_in(collection).any(|anchor| {
+            let has = |name: &String| columns.iter().any(|column| same(column.as_ref(), name));
+            anchor.columns.iter().all(has) && columns.len() <= anchor.columns.len() + tenant
+        })
     }
 
     /// The columns of an index followed by the key: the order of a range over it, which is total.

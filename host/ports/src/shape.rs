@@ -47,6 +47,8 @@ pub struct Reference {
     pub table: String,
     /// The columns there; empty: its primary key.
     pub theirs: Vec<String>,
+    /// Whether a row loses its reference, and stays, when the other one is deleted (`ON DELETE SET NULL`, `SET DEFAULT`).
+    pub clears: bool,
 }
 
 /// What a database knows under a name.

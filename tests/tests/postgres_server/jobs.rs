@@ -202,3 +202,69 @@ fn rows_are_swept_by_the_indexes_that_products_have() {
         assert!(by_it > 0, "no read by {index}:\n{log}");
     }
 }
+
+/// Messages refer to users in two ways and go with either; posts lose an editor and stay. The same on SQLite is in
+/// `host/tests/cli.rs`.
+#[test]
+fn rows_go_by_each_of_their_foreign_keys_and_come_back() {
+    let server: &'static Server = Box::leak(Box::new(Server::start(Disk::Ignored, &SETTINGS)));
+    let database = server.empty();
+    database.sql(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE INDEX users_by_deletion ON users (deleted_at, id);
+         CREATE TABLE messages (id bigint PRIMARY KEY,
+           sender bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+           recipient bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+         CREATE INDEX messages_by_sender ON messages (sender);
+         CREATE INDEX messages_by_recipient ON messages (recipient);
+         CREATE TABLE posts (id bigint PRIMARY KEY,
+           author bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+           editor bigint REFERENCES users ON DELETE SET NULL);
+         CREATE INDEX posts_by_author ON posts (author);
+         INSERT INTO users VALUES (1, '2020-01-01'), (2, '2020-01-02'), (3, NULL), (4, NULL);
+         INSERT INTO messages VALUES (10, 1, 3), (20, 3, 1), (30, 3, 4), (40, 1, 1), (50, 1, 2);
+         INSERT INTO posts VALUES (10, 1, 3), (20, 3, 1), (30, 3, 4)",
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("besom.toml");
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache");
+    let (url, cache) = (database.url(), cache.display().to_string());
+    let head = format!("[store]\nurl = {url:?}\n[runtime]\ncache = {cache:?}\n");
+    std::fs::write(&file, head).expect("written");
+    let besom = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_besom-under-test"));
+        command.args(args).current_dir(directory.path()).env_remove("BESOM_CONFIG");
+        let out = command.output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{args:?}: {said}");
+        (out.stdout, said)
+    };
+    for table in ["users", "messages", "posts"] {
+        besom(&["config", "map", table, "--write"]);
+    }
+    let mapped = std::fs::read_to_string(&file).expect("read");
+    let users = "[collections.users]\n";
+    let with = format!("{users}dependants = [\"messages\", \"posts\"]\n");
+    let text = mapped.replacen(users, &with, 1)
+        + "\n[tasks.gone]\nplugin = \"retention\"\nmode = \"live\"\nschedule = \"@hourly\"\n\
+           collections.rows = \"users\"\nsettings = { by = \"deleted_at\", older_than = \"30d\" }\n";
+    std::fs::write(&file, text).expect("written");
+    let (_, said) = besom(&["check", "--store"]);
+    assert!(said.contains("also changes rows of posts (editor)"), "{said}");
+    let all = || {
+        let sql = "SELECT string_agg(r, ' ' ORDER BY r COLLATE \"C\") FROM (
+            SELECT 'u' || id AS r FROM users UNION ALL SELECT 'm' || id FROM messages
+            UNION ALL SELECT 'p' || id || coalesce('e' || editor, '') FROM posts) x";
+        block_on(async {
+            let product = database.connect().await;
+            product.query_one(sql, &[]).await.expect("read").get::<_, String>(0)
+        })
+    };
+    let (out, _) = besom(&["run", "--output", "json"]);
+    let runs: Value = serde_json::from_slice(&out).expect("JSON");
+    assert_eq!(runs[0]["rows"], 7, "{runs:#}");
+    assert_eq!(all(), "m30 p20 p30e4 u3 u4");
+    besom(&["audit"]);
+    besom(&["undo", "1", "--reason", "a test"]);
+    assert_eq!(all(), "m10 m20 m30 m40 m50 p10e3 p20 p30e4 u1 u2 u3 u4");
+}

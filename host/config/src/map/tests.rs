@@ -35,6 +35,7 @@ fn shape() -> Shape {
             columns: texts(&["team_id"]),
             table: "team".into(),
             theirs: texts(&["id"]),
+            clears: false,
         }],
         partial: texts(&["recent"]),
         is_view: false,

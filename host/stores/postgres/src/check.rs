@@ -139,12 +139,15 @@ pub(super) async fn check_moves(
 
 /// All foreign keys that change rows by themselves; those of partitions are their tables'.
 async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
-    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text, f.confdeltype = 'c'
+    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text, f.confdeltype = 'c',
+                 ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+                   JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at)
                FROM pg_constraint f
                WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd') AND f.conparentid = 0
                ORDER BY 1, f.conname";
     let reaction = |row: &Row| {
-        Ok(Reaction { of: row.try_get(0)?, to: row.try_get(1)?, deletes: row.try_get(2)? })
+        let columns = row.try_get(3)?;
+        Ok(Reaction { of: row.try_get(0)?, to: row.try_get(1)?, columns, deletes: row.try_get(2)? })
     };
     session.all(sql, params![], reaction).await
 }

@@ -99,19 +99,18 @@ impl Scene {
         for (oid, table) in tables {
             for name in &table.collection.dependants {
                 let Ok(of) = mapping.table(name) else { continue };
-                let Some(anchor) = of.collection.anchor_in(&table.collection.name) else {
-                    continue;
-                };
-                let pair = |(own, theirs): (&String, &String)| (quote(own), quote(theirs));
-                let mut columns: Vec<_> =
-                    anchor.columns.iter().zip(&table.collection.key).map(pair).collect();
-                if let (Some((own, _)), Some((theirs, _))) = (&of.tenant, &table.tenant) {
-                    columns.push((own.clone(), theirs.clone()));
+                for anchor in of.collection.anchors_in(&table.collection.name) {
+                    let pair = |(own, theirs): (&String, &String)| (quote(own), quote(theirs));
+                    let mut columns: Vec<_> =
+                        anchor.columns.iter().zip(&table.collection.key).map(pair).collect();
+                    if let (Some((own, _)), Some((theirs, _))) = (&of.tenant, &table.tenant) {
+                        columns.push((own.clone(), theirs.clone()));
+                    }
+                    let is_own = of.name == table.name;
+                    let (of, sight) = (of.name.clone(), Sight::All);
+                    let reference = Reference { of, is_own, columns, sight };
+                    scene.references.entry(oid).or_default().push(reference);
                 }
-                let is_own = of.name == table.name;
-                let (of, sight) = (of.name.clone(), Sight::All);
-                let reference = Reference { of, is_own, columns, sight };
-                scene.references.entry(oid).or_default().push(reference);
             }
         }
         Ok(scene)

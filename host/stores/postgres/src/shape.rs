@@ -113,7 +113,8 @@ const REFERENCES: &str =
          JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
        f.confrelid::regclass::text,
        ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
-         JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+         JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at),
+       f.confdeltype IN ('n', 'd')
      FROM pg_constraint f
      WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.conparentid = 0 ORDER BY f.conname";
 
@@ -125,7 +126,8 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
     let is_set = |name: &str| found.column(name).is_some_and(|column| !column.nullable);
     let key = identifying(&found.indexes, is_set);
     let reference = |r: &Row| {
-        Ok(Reference { columns: r.try_get(0)?, table: r.try_get(1)?, theirs: r.try_get(2)? })
+        let (columns, table, theirs) = (r.try_get(0)?, r.try_get(1)?, r.try_get(2)?);
+        Ok(Reference { columns, table, theirs, clears: r.try_get(3)? })
     };
     let references = session.all(REFERENCES, params![found.oid], reference).await?;
     let mut columns = Vec::new();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::catalog::ColumnFound;
 use super::mapping::{Mapping, Refusal, Table, quote};
+use besom_core::collection::Anchor;
 use besom_tables::moves::{self, Column};
 
 /// What goes with a statement that deletes rows together with others. Each row of its answer begins with the place of its
@@ -194,8 +195,9 @@ fn keeps(from: &ColumnFound, into: &ColumnFound) -> bool {
 /// Why rows of a dependant cannot go with rows of a table: the foreign key compares their columns otherwise.
 pub(super) fn unlike(table: &Table, dependant: &Table) -> Option<String> {
     let (to, of) = (table.found.as_ref()?, dependant.found.as_ref()?);
-    let anchor = dependant.collection.anchor_in(&table.collection.name)?;
-    for (own, theirs) in anchor.columns.iter().zip(&table.collection.key) {
+    let anchors = dependant.collection.anchors_in(&table.collection.name);
+    let pairs = anchors.flat_map(|anchor| anchor.columns.iter().zip(&table.collection.key));
+    for (own, theirs) in pairs {
         let (Some(own), Some(theirs)) = (of.column(own), to.column(theirs)) else { continue };
         let special = |column: &ColumnFound| match column.ty.as_str() {
             ty @ ("bpchar" | "citext") => ty.to_owned(),
@@ -240,18 +242,22 @@ impl Steps<'_> {
     fn beneath(&mut self, table: &Table, above: &str, rows: &str) -> Result<(), Refusal> {
         for name in &table.collection.dependants {
             let dependant = Arc::clone(self.mapping.table(name)?);
-            let Some(anchor) = dependant.collection.anchor_in(&table.collection.name) else {
-                continue;
+            let refers = |anchor: &Anchor| {
+                let columns = anchor.columns.iter().enumerate();
+                let equal = columns.map(|(at, column)| format!("t.{} = h.k{at}", quote(column)));
+                let tenant = dependant.tenant.iter();
+                let tenant = tenant.map(|(tenant, _)| format!("t.{tenant} = h.tenant"));
+                tenant.chain(equal).collect::<Vec<_>>().join(" AND ")
             };
-            let mut on = Vec::new();
-            if let Some((tenant, _)) = &dependant.tenant {
-                on.push(format!("t.{tenant} = h.tenant"));
+            // A row may refer to it in several ways.
+            let on: Vec<String> =
+                dependant.collection.anchors_in(&table.collection.name).map(refers).collect();
+            if on.is_empty() {
+                continue;
             }
-            for (at, column) in anchor.columns.iter().enumerate() {
-                on.push(format!("t.{} = h.k{at}", quote(column)));
-            }
+            let on = on.join(" OR ");
             let at = self.add(&dependant)?;
-            let from = format!("{} t JOIN {above} h ON {}", dependant.name, on.join(" AND "));
+            let from = format!("{} t JOIN {above} h ON {on}", dependant.name);
             let skip = if self.skips { " SKIP LOCKED" } else { "" };
             self.sql.push_str(&format!(
                 ",
@@ -267,10 +273,9 @@ impl Steps<'_> {
                 continue;
             }
             let rows = format!(
-                "SELECT {} FROM {} t JOIN ({rows}) h ON {}",
+                "SELECT {} FROM {} t JOIN ({rows}) h ON {on}",
                 Together::held(&dependant),
                 dependant.name,
-                on.join(" AND ")
             );
             self.before.push(format!("SELECT count(*) FROM ({rows} FOR UPDATE OF t{skip}) x"));
             self.beneath(&dependant, &format!("l{at}"), &rows)?;

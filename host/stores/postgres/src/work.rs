@@ -242,9 +242,11 @@ impl Look<'_> {
         };
         for dependant in all_dependants(self.collections, name) {
             // A key that begins with that of the row it goes with.
-            let begins = dependant.anchor_in(name).is_some_and(|anchor| {
-                anchor.columns.first().is_some_and(|column| dependant.key.first() == Some(column))
-            });
+            let mut anchors = dependant.anchors_in(name).peekable();
+            let begins = anchors.peek().is_some()
+                && anchors.all(|anchor| {
+                    anchor.columns.first().is_some_and(|own| dependant.key.first() == Some(own))
+                });
             let begin = if begins { key.first() } else { None };
             writes.extend(self.extent(&dependant.name, begin, true));
         }

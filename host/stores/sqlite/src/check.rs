@@ -83,12 +83,16 @@ pub(super) fn check_moves(
 /// All foreign keys that change rows by themselves, with the names of tables in small letters.
 fn reactions(conn: &Connection) -> Job<Vec<Reaction>> {
     conn.all(
-        "SELECT lower(s.name), lower(f.\"table\"), upper(f.on_delete) = 'CASCADE'
+        "SELECT lower(s.name), lower(f.\"table\"), upper(f.on_delete) = 'CASCADE',
+           group_concat(f.\"from\", char(0) ORDER BY f.seq)
          FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
          WHERE s.type = 'table' AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
-         ORDER BY s.name, f.id",
+         GROUP BY s.name, f.id ORDER BY s.name, f.id",
         [],
-        |row| Ok(Reaction { of: row.get(0)?, to: row.get(1)?, deletes: row.get(2)? }),
+        |row| {
+            let columns = split(row.get(3)?);
+            Ok(Reaction { of: row.get(0)?, to: row.get(1)?, columns, deletes: row.get(2)? })
+        },
     )
 }
 
@@ -102,12 +106,13 @@ fn keepers(conn: &Connection) -> Job<Vec<Keeper>> {
            AND lower(s.name) <> lower(f.\"table\")
          GROUP BY s.name, f.id",
         [],
-        |row| {
-            let columns: String = row.get(2)?;
-            let columns = columns.split('\0').map(str::to_owned).collect();
-            Ok(Keeper { of: row.get(0)?, to: row.get(1)?, columns })
-        },
+        |row| Ok(Keeper { of: row.get(0)?, to: row.get(1)?, columns: split(row.get(2)?) }),
     )
+}
+
+/// Names with NULs between.
+fn split(names: String) -> Vec<String> {
+    names.split('\0').map(str::to_owned).collect()
 }
 
 /// The triggers of a table, whatever operation they are for.

@@ -375,22 +375,23 @@ impl<'a> Effects<'a> {
         let mapping = self.mapping;
         for name in &table.collection.dependants {
             let dependant = mapping.table(name)?;
-            let Some(anchor) = dependant.collection.anchor_in(&table.collection.name) else {
-                continue;
-            };
-            self.compares_alike(table, dependant, anchor)?;
-            let list = |tenant: Option<&str>, columns: &[String]| {
-                let columns = columns.iter().map(|name| quote(name));
-                tenant.map(str::to_owned).into_iter().chain(columns).collect::<Vec<_>>().join(", ")
-            };
-            let own = list(dependant.tenant(), &anchor.columns);
-            let theirs = list(table.tenant(), &table.collection.key);
-            let condition =
-                format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
-            self.delete_dependants(dependant, &condition, params)?;
-            let before = self.rows;
-            self.delete_rows(dependant, &condition, params, &Left::Gone)?;
-            self.dependants += self.rows - before;
+            // A row that refers to it in two ways goes with the first.
+            for anchor in dependant.collection.anchors_in(&table.collection.name) {
+                self.compares_alike(table, dependant, anchor)?;
+                let list = |tenant: Option<&str>, columns: &[String]| {
+                    let columns = columns.iter().map(|name| quote(name));
+                    let all = tenant.map(str::to_owned).into_iter().chain(columns);
+                    all.collect::<Vec<_>>().join(", ")
+                };
+                let own = list(dependant.tenant(), &anchor.columns);
+                let theirs = list(table.tenant(), &table.collection.key);
+                let condition =
+                    format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
+                self.delete_dependants(dependant, &condition, params)?;
+                let before = self.rows;
+                self.delete_rows(dependant, &condition, params, &Left::Gone)?;
+                self.dependants += self.rows - before;
+            }
         }
         Ok(())
     }

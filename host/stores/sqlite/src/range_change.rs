@@ -160,20 +160,27 @@ impl Effects<'_> {
                    WHERE m.schema = 'main' AND m.type = 'table' AND lower(f.\"table\") = lower(?1)
                      AND lower(m.name) <> lower(?1) AND f.on_delete IN ('NO ACTION', 'RESTRICT')
                    ORDER BY m.name, f.id, f.seq";
-        let mut found: BTreeMap<(String, i64), Vec<String>> = BTreeMap::new();
+        let mut found: BTreeMap<(String, i64), (Vec<String>, Vec<String>)> = BTreeMap::new();
         self.conn.each(sql, [&of.table], |row| -> rusqlite::Result<()> {
             let own: String = row.get(2)?;
             // A key that refers to nothing fails for itself.
             let their = row.get::<_, Option<String>>(3)?.unwrap_or_default();
             // The collation is that of the row that is referred to.
             let equal = format!("{}.{} = o.{}", table.name, quote(&their), quote(&own));
-            found.entry((row.get(0)?, row.get(1)?)).or_default().push(equal);
+            let (columns, equals) = found.entry((row.get(0)?, row.get(1)?)).or_default();
+            columns.push(own);
+            equals.push(equal);
             Ok(())
         })?;
-        let dependants = of.dependants.iter().filter_map(|name| self.mapping.table(name).ok());
-        let goes: Vec<&str> = dependants.map(|table| &*table.collection.table).collect();
-        found.retain(|(name, _), _| !goes.iter().any(|goes| goes.eq_ignore_ascii_case(name)));
-        let keeper = |((name, _), equal): ((String, i64), Vec<String>)| Keeper {
+        let goes = |name: &str, columns: &[String]| {
+            let mut all = of.dependants.iter().filter_map(|name| self.mapping.table(name).ok());
+            all.any(|table| {
+                table.collection.table.eq_ignore_ascii_case(name)
+                    && table.collection.anchors_by(&of.name, columns, str::eq_ignore_ascii_case)
+            })
+        };
+        found.retain(|(name, _), (columns, _)| !goes(name, columns));
+        let keeper = |((name, _), (_, equal)): ((String, i64), (_, Vec<String>))| Keeper {
             condition: format!(
                 "EXISTS (SELECT 1 FROM {} o WHERE {})",
                 quote(&name),

@@ -530,16 +530,17 @@ impl Effects<'_> {
         // Where there is no foreign key, the mapping may say what goes with a row.
         for name in &table.collection.dependants {
             let Ok(other) = self.mapping.table(name) else { continue };
-            let Some(anchor) = other.collection.anchor_in(&table.collection.name) else { continue };
             let quoted = |tenant: Option<&str>, names: &[String]| {
                 let names = names.iter().map(|name| quote(name));
                 tenant.map(str::to_owned).into_iter().chain(names).collect::<Vec<_>>()
             };
             let tenants = other.tenant().zip(table.tenant());
-            let (of, is_own) = (other.collection.table.clone(), other.name == table.name);
-            let own = quoted(tenants.map(|(own, _)| own), &anchor.columns);
-            let theirs = quoted(tenants.map(|(_, theirs)| theirs), &table.collection.key);
-            found.push(Reference { of, is_own, own, theirs });
+            for anchor in other.collection.anchors_in(&table.collection.name) {
+                let (of, is_own) = (other.collection.table.clone(), other.name == table.name);
+                let own = quoted(tenants.map(|(own, _)| own), &anchor.columns);
+                let theirs = quoted(tenants.map(|(_, theirs)| theirs), &table.collection.key);
+                found.push(Reference { of, is_own, own, theirs });
+            }
         }
         found.retain(|reference| !reference.own.is_empty());
         Ok(found)

@@ -63,7 +63,8 @@ fn partial(conn: &Connection, table: &str) -> Job<Vec<String>> {
 
 fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
     let mut statement = conn.prepare(
-        "SELECT id, \"table\", \"from\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq",
+        "SELECT id, \"table\", \"from\", \"to\", upper(on_delete) IN ('SET NULL', 'SET DEFAULT')
+         FROM pragma_foreign_key_list(?1) ORDER BY id, seq",
     )?;
     let mut rows = statement.query([table])?;
     let (mut all, mut last): (Vec<Reference>, Option<i64>) = (Vec::new(), None);
@@ -71,7 +72,7 @@ fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
         let id = r.get(0)?;
         if last != Some(id) {
             let (columns, theirs) = (Vec::new(), Vec::new());
-            all.push(Reference { columns, table: r.get(1)?, theirs });
+            all.push(Reference { columns, table: r.get(1)?, theirs, clears: r.get(4)? });
             last = Some(id);
         }
         if let Some(reference) = all.last_mut() {

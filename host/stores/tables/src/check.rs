@@ -84,6 +84,8 @@ pub struct Reference<'a> {
 pub struct Reaction {
     /// The table whose rows are changed.
     pub of: String,
+    /// The columns that refer.
+    pub columns: Vec<String>,
     /// The table that it refers to.
     pub to: String,
     /// Whether they are deleted (CASCADE), rather than set to NULL or a default.
@@ -168,40 +170,70 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The tables of its dependants, by [`last`].
-    fn dependant_tables(&self, all: &Collections) -> Vec<String> {
-        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
-        dependants.map(|other| last(&other.table)).collect()
+    /// The dependant of a table; `last` of its name.
+    fn dependant<'c>(&self, table: &str, all: &'c Collections) -> Option<&'c Collection> {
+        let mut dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
+        dependants.find(|other| last(&other.table) == last(table))
+    }
+
+    /// Whether rows that refer to a row by these columns of a table go with it, as dependants.
+    fn goes(&self, table: &str, columns: &[String], all: &Collections) -> bool {
+        let same = |a: &str, b: &str| self.dialect.same(a, b);
+        let dependant = self.dependant(table, all);
+        dependant.is_some_and(|of| of.anchors_by(&self.collection.name, columns, same))
     }
 
     /// A delete in this table, which `reactions` calls `table`, reaches no rows but those of its dependants,
     /// which are deleted before, unless the mapping accepts that.
     pub fn cascades(&mut self, table: &str, reactions: &[Reaction], all: &Collections) {
-        let dependants = self.dependant_tables(all);
-        let goes_before = |one: &Reaction| one.to == table && dependants.contains(&last(&one.of));
-        let (mut deleted, mut changed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
-        let mut open = vec![table];
+        let goes_before = |one: &Reaction| one.to == table && self.goes(&one.of, &one.columns, all);
+        // A dependant is named with the columns for which it lacks the anchor.
+        let of_dependant =
+            |one: &Reaction| one.to == table && self.dependant(&one.of, all).is_some();
+        let (mut deleted, mut changed): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut open, mut lacks) = (vec![table], Vec::new());
+        let mut seen: Vec<&str> = Vec::new();
         while let Some(above) = open.pop() {
-            let others = reactions.iter().filter(|one| one.to == above && !goes_before(one));
-            for Reaction { of, deletes, .. } in others {
-                let found = if *deletes { &mut deleted } else { &mut changed };
-                if !found.contains(&of.as_str()) {
-                    found.push(of);
-                    open.extend(deletes.then_some(of.as_str()));
+            for one in reactions.iter().filter(|one| one.to == above && !goes_before(one)) {
+                let found = if one.deletes { &mut deleted } else { &mut changed };
+                let columns = one.columns.join(", ");
+                let said = match of_dependant(one) {
+                    true => format!("{} ({columns})", one.of),
+                    false => one.of.clone(),
+                };
+                if of_dependant(one) {
+                    lacks.push(format!("{} in {}", columns, one.of));
+                }
+                if !found.contains(&said) {
+                    found.push(said);
+                }
+                if one.deletes && !seen.contains(&&*one.of) {
+                    seen.push(&one.of);
+                    open.push(&one.of);
                 }
             }
         }
         let (own, name) = (&self.collection.table, &self.collection.name);
+        let anchors = match lacks.is_empty() {
+            true => String::new(),
+            false => format!(
+                " (a dependant needs an `anchor` of each foreign key: {})",
+                lacks.join("; ")
+            ),
+        };
+        let cleared = reactions.iter().filter(|one| !one.deletes && goes_before(one));
+        let cleared: Vec<String> =
+            cleared.map(|one| format!("{} ({})", one.of, one.columns.join(", "))).collect();
         if !deleted.is_empty() && !self.collection.accept_cascades {
             let rows = deleted.join(", ");
-            let itself = match deleted.contains(&table) {
+            let itself = match deleted.iter().any(|of| of == table) {
                 true => " (a table cannot be its own dependant)",
                 false => "",
             };
             let said = format!(
                 "when a task deletes a row of {own:?}, a foreign key also deletes rows of {rows}: those {UNSEEN}. Map \
                  the other table, and name it in `dependants` of [collections.{name}]: its rows are then deleted \
-                 first, and kept{itself}. Or accept that they are lost: accept_cascades = true"
+                 first, and kept{itself}{anchors}. Or accept that they are lost: accept_cascades = true"
             );
             self.fault(MappingFault::CASCADES, said);
         }
@@ -210,7 +242,15 @@ impl<'a> Check<'a> {
             let said = format!(
                 "when a task deletes a row of {own:?}, a foreign key also changes rows of {rows}: those changes \
                  {UNSEEN}. To delete these rows as well, map their table, and name it in `dependants` of \
-                 [collections.{name}]"
+                 [collections.{name}]{anchors}"
+            );
+            self.warning("table", said);
+        }
+        if !cleared.is_empty() {
+            let rows = cleared.join(", ");
+            let said = format!(
+                "when a task deletes a row of {own:?}, rows of {rows} that refer to it are deleted as `dependants`, \
+                 although the foreign key keeps them, without the reference. To keep them, remove that `anchor`"
             );
             self.warning("table", said);
         }
@@ -219,10 +259,9 @@ impl<'a> Check<'a> {
     /// No row of this table, which `keepers` call `table`, is kept by rows of other tables that refer to it.
     pub fn keepers(&mut self, table: &str, keepers: &[Keeper], all: &Collections) {
         let own = &self.collection.name;
-        let dependants = self.dependant_tables(all);
         let mut keepers: Vec<&Keeper> = keepers
             .iter()
-            .filter(|keeper| keeper.to == table && !dependants.contains(&last(&keeper.of)))
+            .filter(|one| one.to == table && !self.goes(&one.of, &one.columns, all))
             .collect();
         keepers.sort_unstable();
         keepers.dedup();
@@ -233,8 +272,14 @@ impl<'a> Check<'a> {
         let names: Vec<String> = keepers.iter().map(named).collect();
         // The mapped ones, and those that `config map` maps with their anchors.
         let (mut mapped, mut others) = (self.collection.dependants.clone(), Vec::new());
+        let mut anchors = Vec::new();
         for keeper in &keepers {
             let (table, columns) = (last(&keeper.of), &keeper.columns);
+            if let Some(dependant) = self.dependant(&table, all) {
+                let (columns, of) = (columns.join(", "), &dependant.name);
+                anchors.push(format!("an `anchor` of {columns} to [collections.{of}]"));
+                continue;
+            }
             let refers = |anchor: &&Anchor| {
                 let same = |a: &String, b: &String| self.dialect.same(a, b);
                 let ends = columns.len().checked_sub(anchor.columns.len());
@@ -264,10 +309,17 @@ impl<'a> Check<'a> {
         mapped.extend(others.iter().map(|table| last(table)));
         let (table, names) = (&self.collection.table, names.join(", "));
         let list: Vec<String> = mapped.iter().map(|name| format!("{name:?}")).collect();
+        let mut steps = Vec::new();
+        if !anchors.is_empty() {
+            steps.push(format!("add {}", anchors.join(" and ")));
+        }
+        if mapped.len() > self.collection.dependants.len() {
+            let list = list.join(", ");
+            steps.push(format!("{first}write dependants = [{list}] in [collections.{own}]"));
+        }
         let said = format!(
-            "a row of {table:?} stays if rows of {names} refer to it (a foreign key). To delete those as well, \
-             {first}write dependants = [{}] in [collections.{own}]",
-            list.join(", ")
+            "a row of {table:?} stays if rows of {names} refer to it (a foreign key). To delete those as well, {}",
+            steps.join(", and ")
         );
         self.warning("table", said);
     }

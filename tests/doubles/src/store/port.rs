@@ -197,7 +197,7 @@ impl Store for MemoryStore {
         let Some(collection) = collections.get(name) else {
             return Err(Error::Invalid(format!("there is no collection `{name}`")));
         };
-        let refers = collection.anchor_in(name).is_some();
+        let refers = collection.anchors_in(name).next().is_some();
         self.perform(On::Read, |_| Ok(collection.dependants.is_empty() && !refers))
     }
 

@@ -387,10 +387,8 @@ impl Tables {
     ) -> Result<Option<&'c str>, Violation> {
         for dependant in &own.dependants {
             let other = collection(collections, dependant)?;
-            let Some(anchor) = other.anchor_in(&own.name) else { continue };
             let refers = |(of, row): (&Arc<RowId>, &Arc<Columns>)| {
-                let values = anchor.columns.iter().map(|column| row.get(column));
-                of.tenant == id.tenant && values.eq(id.key.iter().map(|value| Some(&value.0)))
+                of.tenant == id.tenant && refers_by(other, &own.name, row, id)
             };
             if self.of(other)?.rows.iter().any(refers) {
                 return Ok(Some(dependant));
@@ -476,13 +474,9 @@ impl Tables {
         let mut touched = Vec::new();
         for dependant in &own.dependants {
             let other = collection(collections, dependant)?;
-            let Some(anchor) = other.anchor_in(name) else { continue };
-            let refers = |row: &Columns| {
-                let values = anchor.columns.iter().map(|column| row.get(column));
-                values.eq(id.key.iter().map(|value| Some(&value.0)))
-            };
             let rows = self.of(other)?.rows.iter();
-            let ids = rows.filter(|(other, row)| other.tenant == id.tenant && refers(row));
+            let ids =
+                rows.filter(|(of, row)| of.tenant == id.tenant && refers_by(other, name, row, &id));
             let ids: Vec<RowId> = ids.map(|(id, _)| RowId::clone(id)).collect();
             for id in ids {
                 let gone = self.remove_all(collections, dependant, id)?;
@@ -678,4 +672,12 @@ pub(super) fn is_complete(
         }
     }
     Ok(true)
+}
+
+/// Whether a row refers to another one, of the collection `to`, by any of its anchors.
+fn refers_by(of: &Collection, to: &str, row: &Columns, id: &RowId) -> bool {
+    of.anchors_in(to).any(|anchor| {
+        let values = anchor.columns.iter().map(|column| row.get(column));
+        values.eq(id.key.iter().map(|value| Some(&value.0)))
+    })
 }
