@@ -1350,6 +1350,36 @@ fn rows_go_by_each_of_their_foreign_keys_and_come_back() {
     assert_eq!(all(), "m10 m20 m30 m40 p10e2 p20 p30e3 u1 u2 u3");
 }
 
+/// A table without row ids whose key is compared otherwise by its column than by its index: a row that is named by
+/// its key has to meet the bounds as well, with and without a trigger.
+#[test]
+fn a_row_with_a_key_that_a_collation_calls_equal_stays() {
+    let site = Site::new(
+        "[store]\npath = \"app.db\"\n[tasks.old]\nplugin = \"retention\"\nmode = \"live\"\nschedule = \"@hourly\"\n\
+         collections.rows = \"t\"\nsettings = { by = \"at\", older_than = \"1d\" }\n\
+         [collections.t]\nkey = [\"k\"]\n\
+         columns = { k = \"text\", at = { type = \"timestamp\", encoding = \"seconds\" } }\n\
+         indexes = { by_at = [\"at\"] }\n",
+    );
+    let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
+    let fill = "INSERT INTO t VALUES ('a', unixepoch() - 864000), ('A', unixepoch() + 864000)";
+    product
+        .execute_batch(&format!(
+            "CREATE TABLE t (k TEXT COLLATE NOCASE, at INTEGER, PRIMARY KEY (k COLLATE BINARY)) WITHOUT ROWID;
+             CREATE INDEX i ON t (at, k); {fill};"
+        ))
+        .expect("created");
+    for trigger in ["", "CREATE TRIGGER g AFTER DELETE ON t BEGIN SELECT 1; END"] {
+        product.execute_batch(trigger).expect("created");
+        let (code, runs) = site.json(&["run", "old"]);
+        assert_eq!((code, &runs[0]["rows"]), (0, &Value::from(1)), "{trigger}: {runs:#}");
+        let left: String =
+            product.query_row("SELECT group_concat(k) FROM t", [], |row| row.get(0)).expect("read");
+        assert_eq!(left, "A", "{trigger}");
+        product.execute_batch(&format!("DELETE FROM t; {fill}")).expect("filled");
+    }
+}
+
 /// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.
 #[test]
 fn a_condition_that_few_rows_meet_is_read_in_several_calls() {

@@ -13,7 +13,7 @@ use besom_ports::undone::key_of;
 use besom_record::restore::ASTRAY;
 
 use crate::conformance::World;
-use crate::conformance::tables::{collections, fields, text, thing};
+use crate::conformance::tables::{fields, text, thing};
 use crate::conformance::world::{apply, candidate, tenant};
 
 /// What a restore of a history row is told.
@@ -78,22 +78,6 @@ async fn deleted(world: &World, ids: &[&str]) -> u64 {
 
 async fn ids(world: &World) -> Vec<Value> {
     world.rows("things", &["id"]).await.into_iter().flatten().collect()
-}
-
-/// Whether the order in which rows are put back matters is asked of the database: these statements, one after the
-/// other, make it matter, or not.
-pub async fn the_order_matters_where_the_database_says_so(
-    world: &World,
-    product: impl AsyncFn(&str),
-    statements: &[(&str, bool)],
-) {
-    for (statement, expected) in statements {
-        product(statement).await;
-        // The table may be another one.
-        world.store().set_collections(collections());
-        let found = world.store().is_order_free("things").await.expect("it is looked up");
-        assert_eq!(found, *expected, "{statement}");
-    }
 }
 
 /// A column that was added gets its default, and one that was dropped is reported.

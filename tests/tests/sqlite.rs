@@ -202,25 +202,6 @@ fn rows_come_back_into_tables_that_have_changed() {
     });
 }
 
-#[test]
-fn the_order_of_an_undo_matters_with_references_and_triggers() {
-    block_on(async {
-        let sqlite = Sqlite::open();
-        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
-        let world = World::new(Box::new(sqlite)).await;
-        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
-        let statements = [
-            ("ALTER TABLE things ADD above TEXT REFERENCES parents (id)", true),
-            ("CREATE TRIGGER t AFTER INSERT ON Things BEGIN SELECT 1; END", false),
-            ("DROP TRIGGER t", true),
-            ("ALTER TABLE things ADD within TEXT REFERENCES THINGS (id)", false),
-        ];
-        undone_rows::the_order_matters_where_the_database_says_so(&world, run, &statements).await;
-        run("DROP TABLE things; CREATE VIEW things AS SELECT 'a' AS tenant_id, 't' AS id").await;
-        assert!(!world.store().is_order_free("things").await.expect("it is looked up"));
-    });
-}
-
 /// Each storage class in one column, a text that is not UTF-8, a table without row ids, and a row id that another row
 /// has taken.
 #[test]

@@ -238,10 +238,6 @@ pub trait Store: Send + Sync {
     /// counted up to `count_max` if it has no estimate. It never reads more rows than that.
     async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64>;
 
-    /// Whether deleted rows of a collection come back the same in whatever order they are put back: it has no
-    /// dependants, and its table neither refers to itself nor has triggers of the product.
-    async fn is_order_free(&self, collection: &str) -> Result<bool>;
-
     /// Sets the brakes of a run, before its first items are planned. A brake that is set already stays
     /// as it is.
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()>;

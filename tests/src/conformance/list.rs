@@ -400,7 +400,6 @@ macro_rules! store_conformance {
                 rows_of_others_are_never_deleted_with_those_that_are_removed,
                 rows_of_a_parent_that_stays_away_stay_away,
                 rows_that_went_with_others_come_back_after_them,
-                the_order_matters_where_rows_belong_to_others,
                 an_archived_row_that_was_changed_stays_archived,
                 what_is_kept_no_longer_is_said,
                 rows_of_a_collection_that_is_gone_stay_kept,

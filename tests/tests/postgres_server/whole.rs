@@ -145,35 +145,6 @@ fn rows_come_back_into_tables_that_have_changed() {
     });
 }
 
-#[test]
-fn the_order_of_an_undo_matters_with_references_triggers_and_rules() {
-    block_on(async {
-        let fixture = Postgres::open().await;
-        let product = fixture.database().connect().await;
-        let world = World::new(Box::new(fixture)).await;
-        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
-        run("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$")
-            .await;
-        let statements = [
-            ("ALTER TABLE things ADD no int UNIQUE, ADD above int REFERENCES things (no)", false),
-            ("ALTER TABLE things DROP above", true),
-            ("CREATE TRIGGER t BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION f()", false),
-            ("DROP TRIGGER t ON things", true),
-            ("CREATE RULE r AS ON INSERT TO things DO ALSO NOTHING", false),
-            (
-                "DROP TABLE things CASCADE;
-                 CREATE TABLE things (tenant_id text, id text, PRIMARY KEY (tenant_id, id))
-                   PARTITION BY LIST (tenant_id);
-                 CREATE TABLE a PARTITION OF things FOR VALUES IN ('a')",
-                true,
-            ),
-            ("CREATE TRIGGER t BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION f()", false),
-            ("DROP TABLE things; CREATE VIEW things AS SELECT 'a' AS tenant_id, 't' AS id", false),
-        ];
-        undone_rows::the_order_matters_where_the_database_says_so(&world, run, &statements).await;
-    });
-}
-
 /// Of rows that are written as they were kept, only what may be stored otherwise is read: a computed column, or the
 /// value of a type that the product has defined; and everything, once the columns were declared anew.
 #[test]

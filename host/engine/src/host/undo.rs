@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::collection::Operations;
 use besom_core::command::{Undo, counted};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, End, Identity, Item};
@@ -54,9 +53,6 @@ const TOGETHER: u32 = 256;
 /// Maximum number of rows that one commit puts back, unless one item has more. There is one stream of items, so that
 /// what a commit costs by itself delays the undo; on SQLite, the product's writers wait for all of them.
 const ROWS_TOGETHER: u64 = 4_000;
-
-/// Number of streams over which items are spread whose order does not matter.
-const STREAMS: u64 = 8;
 
 /// Adds the task to the work of a host that serves every request.
 pub fn add(work: &mut Work) {
@@ -319,15 +315,11 @@ impl Proposer {
         let mut read =
             history::Rows::of_target(&*self.store, &target).paged(before(at, &id), limit);
         let rows = read.page().await.map_err(infrastructure)?;
-        let spreads = self.spreads(&target).await.map_err(infrastructure)?;
         let candidate = |row: &HistoryRow| Candidate {
             tenant: row.identity.tenant.clone(),
             key: key_of(row.run, row.id),
-            // One stream keeps the order.
-            route: match spreads {
-                true => format!("{} {}", undo::TASK, row.id % STREAMS),
-                false => undo::TASK.to_owned(),
-            },
+            // One stream keeps the order: a run may delete a row that has come back since.
+            route: undo::TASK.to_owned(),
             due: None,
             version: id.clone(),
             payload: serde_json::to_vec(&Undone::of(row)).unwrap_or_default(),
@@ -338,28 +330,6 @@ impl Proposer {
         let scanned = rows.len() as u64;
         let usage = Usage { rows_read: scanned.max(1), ..usage };
         Ok(Page { candidates, next, scanned, left_out: LeftOut::default(), usage })
-    }
-
-    /// Whether the items of a target may be undone in any order: they are those of one run that could do nothing but
-    /// delete rows of one collection, of which no row belongs to another.
-    async fn spreads(&self, target: &Target) -> store::Result<bool> {
-        let Target::Run(run) = target else { return Ok(false) };
-        let Some(of) = self.store.run(*run).await?.as_ref().and_then(TaskDefinition::of_run) else {
-            return Ok(false);
-        };
-        let reads = Operations { read: true, ..Operations::default() };
-        let mut written = of.grants.iter().filter(|(_, may)| !reads.covers(**may));
-        let (Some((collection, may)), None) = (written.next(), written.next()) else {
-            return Ok(false);
-        };
-        if !(Operations { delete: true, ..reads }).covers(*may) {
-            return Ok(false);
-        }
-        match self.store.is_order_free(collection).await {
-            // The mapping has lost it since.
-            Err(store::Error::Invalid(_)) => Ok(false),
-            free => free,
-        }
     }
 
     async fn act_on(

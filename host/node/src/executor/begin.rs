@@ -6,6 +6,8 @@ use besom_core::undo;
 use super::super::window::Window;
 use super::*;
 
+/// Maximum number of rows of ranges in a commit of a task with brakes: a limit is reached up to this.
+const BRAKED_ROWS: u64 = 500;
 /// Maximum number of rows of ranges in a commit of retries: the store is not asked whether others write.
 const RETRIED_ROWS: u64 = 500;
 /// How many times as long as a task's batches those of others take that it does not wait for.
@@ -377,7 +379,11 @@ impl Executor {
                 phase: Phase::Reading,
                 revoked: false,
                 bytes: 0,
-                rows_max: self.settings.commit_rows,
+                rows_max: match definition.brakes.counts() {
+                    // A run that would exceed its limit changes nothing of a commit.
+                    true => self.settings.commit_rows.min(BRAKED_ROWS),
+                    false => self.settings.commit_rows,
+                },
                 failures: 0,
                 definition: Arc::clone(&definition),
             },

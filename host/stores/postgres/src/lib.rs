@@ -493,12 +493,6 @@ impl Store for PostgresStore {
         Ok(brakes::estimate(&session, &mapping, collection, count_max).await?)
     }
 
-    async fn is_order_free(&self, collection: &str) -> Result<bool> {
-        let session = self.look().await?;
-        let mapping = self.mapping(&session).await?;
-        Ok(scene::is_order_free(&session, &mapping, collection).await?)
-    }
-
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
         brakes::set(self.pools.take(Use::Lead).await?, &self.clock, fence, brakes).await
     }

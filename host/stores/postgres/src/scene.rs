@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use besom_core::proposal::Restore;
 
 use super::commit::Deferred;
-use super::error::{Job, invalid};
+use super::error::Job;
 use super::mapping::{Mapping, Table, quote};
 use super::session::{Session, params};
 
@@ -159,19 +159,6 @@ impl Scene {
     }
 }
 
-/// Whether rows of a collection come back the same in any order.
-pub(super) async fn is_order_free(
-    session: &Session,
-    mapping: &Mapping,
-    collection: &str,
-) -> Job<bool> {
-    let table = mapping.table(collection).map_err(invalid)?;
-    let Some(found) = &table.found else { return Ok(false) };
-    Ok(table.collection.dependants.is_empty()
-        && session.row(PLAIN, params![vec![found.oid]]).await?.is_some()
-        && session.row(REFERS_TO_ITSELF, params![found.oid]).await?.is_none())
-}
-
 /// The bits of a trigger's type are documented in the catalog: insert or update; and neither before nor instead of it.
 const TRIGGERED: &str = "SELECT t.tgrelid, bool_or(t.tgtype & 66 = 0) FROM pg_trigger t
   WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
@@ -184,9 +171,6 @@ const PLAIN: &str = "SELECT c.oid FROM pg_class c
     JOIN pg_class r ON r.oid = t.oid
     WHERE r.relhasrules OR r.relkind = 'f'
       OR EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND NOT g.tgisinternal))";
-
-const REFERS_TO_ITSELF: &str = "SELECT 1 FROM pg_constraint f
-  WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.confrelid = $1::oid";
 
 const DEFERRABLE: &str = "SELECT DISTINCT c.conrelid FROM pg_constraint c
   WHERE c.conrelid = ANY($1::oid[]) AND c.condeferrable AND c.contype IN ('p', 'u', 'x')";

@@ -63,6 +63,7 @@ mod writer;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -88,6 +89,7 @@ use self::clock::Clock;
 use self::damage::{Damage, Watched};
 use self::error::{Failure, Job};
 use self::mapping::Mapping;
+use self::open::SchemaSeen;
 use self::place::{Gone, Loss, Place};
 use self::queue::{Priority, Turn};
 use self::readers::Readers;
@@ -122,6 +124,8 @@ pub struct SqliteStore {
     /// For short reads.
     inspection: Arc<Readers>,
     mapping: RwLock<Arc<Mapping>>,
+    /// The version of the schema that was seen last.
+    schema: SchemaSeen,
     /// The maximum size of the before-images of a commit, in bytes before they are packed.
     undo_bytes: u64,
     timeouts: Timeouts,
@@ -131,8 +135,20 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// The mapping; made anew if the schema has changed since, because it remembers what the tables are like.
     fn mapping(&self) -> Arc<Mapping> {
-        Arc::clone(&self.mapping.read().unwrap_or_else(|e| e.into_inner()))
+        let known = Arc::clone(&self.mapping.read().unwrap_or_else(|e| e.into_inner()));
+        let schema = self.schema.load(Ordering::Acquire);
+        if known.schema == schema {
+            return known;
+        }
+        let mapping = Arc::new(Mapping::new(&known.collections, schema));
+        let mut current = self.mapping.write().unwrap_or_else(|e| e.into_inner());
+        // Others may be mapped meanwhile.
+        if Arc::ptr_eq(&*current, &known) {
+            *current = mapping;
+        }
+        Arc::clone(&current)
     }
 
     /// Runs a job in one read transaction.
@@ -270,7 +286,7 @@ impl Store for SqliteStore {
     }
 
     fn set_collections(&self, collections: Arc<Collections>) {
-        let mapping = Arc::new(Mapping::new(&collections));
+        let mapping = Arc::new(Mapping::new(&collections, self.schema.load(Ordering::Acquire)));
         *self.mapping.write().unwrap_or_else(|e| e.into_inner()) = mapping;
     }
 
@@ -417,11 +433,6 @@ impl Store for SqliteStore {
     async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64> {
         let (mapping, collection) = (self.mapping(), collection.to_owned());
         self.look(move |conn| brakes::estimate(conn, &mapping, &collection, count_max)).await
-    }
-
-    async fn is_order_free(&self, collection: &str) -> Result<bool> {
-        let (mapping, collection) = (self.mapping(), collection.to_owned());
-        self.look(move |conn| restore::is_order_free(conn, &mapping, &collection)).await
     }
 
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {

@@ -81,6 +81,8 @@ const SOUND_FOR: Duration = Duration::from_secs(10);
 /// A collection with the SQL that is the same for every use, and what is known of its table.
 pub(super) struct Table {
     mapped: Mapped<Column>,
+    /// The version of the schema that was seen last before.
+    pub(super) schema: i64,
     /// Every column of the table in SQL, read on first use.
     whole: OnceLock<String>,
     /// The database's indexes, read on first use.
@@ -100,12 +102,16 @@ impl Deref for Table {
 /// All collections.
 pub(super) struct Mapping {
     tables: BTreeMap<String, Table>,
+    pub(super) collections: Arc<Collections>,
+    /// The version of the schema that was seen last before.
+    pub(super) schema: i64,
 }
 
 impl Mapping {
-    pub(super) fn new(collections: &Arc<Collections>) -> Mapping {
-        let tables = collections.iter().map(|(name, c)| (name.clone(), Table::new(c))).collect();
-        Mapping { tables }
+    pub(super) fn new(collections: &Arc<Collections>, schema: i64) -> Mapping {
+        let table = |of| Table { schema, ..Table::new(of) };
+        let tables = collections.iter().map(|(name, of)| (name.clone(), table(of))).collect();
+        Mapping { tables, collections: Arc::clone(collections), schema }
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
@@ -116,11 +122,12 @@ impl Mapping {
 impl Table {
     pub(super) fn new(collection: &Collection) -> Table {
         let mapped = Mapped::new(collection, quote(&collection.table), |_, column| column);
-        Table { mapped, whole: OnceLock::new(), created: OnceLock::new(), sound: Mutex::default() }
+        let (whole, created, sound) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Table { mapped, schema: 0, whole, created, sound }
     }
 
-    /// The table's indexes as of the first call: the mapping is created again at every start and
-    /// reload.
+    /// The table's indexes as of the first call: the mapping is created again at every start and reload, and when
+    /// the schema has changed.
     pub(super) fn created(&self, conn: &Connection) -> Job<&[Created]> {
         if let Some(known) = self.created.get() {
             return Ok(known);

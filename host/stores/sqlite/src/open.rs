@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -131,7 +132,8 @@ impl SqliteStore {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let wait_max = options.reader_wait_max;
         let reads = OpenReads::default();
-        let seen = || (place.clone(), damage.clone(), reads.clone());
+        let schema = SchemaSeen::default();
+        let seen = || (place.clone(), damage.clone(), reads.clone(), Arc::clone(&schema));
         let pool = |tables, size| Readers::new(tables, path.clone(), seen(), size, wait_max);
         Ok(Arc::new(SqliteStore {
             acts: pool(Tables::Products, options.snapshots_max),
@@ -140,11 +142,12 @@ impl SqliteStore {
             writer: Writer::start(
                 (conn, beside),
                 clock.clone(),
-                (damage.clone(), reads.clone()),
+                (damage.clone(), reads.clone(), Arc::clone(&schema)),
                 &options,
             )?,
             clock,
-            mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
+            mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default(), 0))),
+            schema,
             undo_bytes: options.undo_bytes,
             timeouts: options.activity,
             opened_at: since,
@@ -276,6 +279,9 @@ pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     Ok(())
 }
+
+/// The version of the schema that a connection has seen last.
+pub(super) type SchemaSeen = Arc<AtomicI64>;
 
 /// Decides how statements are planned, if that is not known for this version of the schema; returns the version.
 /// Unless a table of the product has a partial index whose predicate is more than `IS NOT NULL`, so that values decide

@@ -50,7 +50,7 @@ pub(super) fn refuse(
     params: &Params<'_>,
     may_sort: bool,
 ) -> Job<()> {
-    let mark = format!("{}\0{sql}", conn.path().unwrap_or_default());
+    let mark = format!("{}\0{}\0{sql}", conn.path().unwrap_or_default(), table.schema);
     if GOOD.knows(&mark) {
         return Ok(());
     }

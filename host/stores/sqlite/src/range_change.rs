@@ -40,6 +40,9 @@ struct Sweep<'a> {
     /// ` FROM ... LIMIT ?`: the rows.
     rows: String,
     params: Params<'a>,
+    /// The bounds and conditions, if a place may name more than one row: keys may be compared otherwise here than by
+    /// the index that keeps them apart, or no longer be kept apart.
+    judged: Option<(String, Params<'a>)>,
     fate: Fate<'a>,
 }
 
@@ -67,7 +70,17 @@ impl Sweep<'_> {
             let cells = places.iter().flat_map(|(place, _)| place);
             params.extend(cells.map(|cell| ToSqlOutput::Borrowed(cell.into())));
         }
+        self.judge(&mut sql, &mut params);
         (sql, params)
+    }
+
+    /// Adds what a row has to meet besides its place.
+    fn judge<'p>(&'p self, sql: &mut String, params: &mut Params<'p>) {
+        if let Some((judged, of)) = &self.judged {
+            sql.push_str(" AND ");
+            sql.push_str(judged);
+            params.extend(of.iter().cloned());
+        }
     }
 }
 
@@ -76,7 +89,7 @@ impl Effects<'_> {
     pub(super) fn change_range(&mut self, range: &RowRange, fate: Fate<'_>) -> Result<(), Stop> {
         let mapping = self.mapping;
         let table = mapping.table(&range.collection)?;
-        let place = self.place_of(table)?;
+        let (place, is_row_id) = self.place_of(table)?;
         let (after, until) = ends::<Value>(range)?;
         let read = Range::from(range);
         let page = Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |_| true)?;
@@ -85,7 +98,7 @@ impl Effects<'_> {
             Some(_) => hint::of_range(self.conn, table, page.index)?,
             None => String::new(),
         };
-        let mut rows = format!(" FROM {}{hint} WHERE ", table.name);
+        let mut rows = String::new();
         let mut params: Params<'_> = Vec::new();
         table.push_tenant(self.tenant, &mut rows, &mut params)?;
         table.push_terms(of_range(&read, page.index), &mut rows, &mut params)?;
@@ -97,12 +110,13 @@ impl Effects<'_> {
             rows.push_str(" AND ");
             rows.push_str(&written(test, &page.order, &mut params));
         }
-        rows.push_str(" LIMIT ?");
+        let judged = (!is_row_id).then(|| (rows.clone(), params.clone()));
+        let rows = format!(" FROM {}{hint} WHERE {rows} LIMIT ?", table.name);
         params.push(ToSqlOutput::from(i64::from(range.rows)));
         if let Some(kept) = &mut self.images {
             kept.forget(&table.collection.name);
         }
-        let sweep = Sweep { table, place, rows, params, fate };
+        let sweep = Sweep { table, place, rows, params, judged, fate };
         match self.tried(&sweep, None) {
             Err(Stop::Violation(_)) if self.rows_may_stay && !self.conn.is_autocommit() => {
                 self.bisected(&sweep)
@@ -332,9 +346,11 @@ impl Effects<'_> {
         for places in places.chunks(PARAMS_MAX / sweep.place.len()) {
             let each = format!("({})", vec!["?"; sweep.place.len()].join(", "));
             let all = vec![each; places.len()].join(", ");
-            let condition = format!("({place}) IN (VALUES {all})");
+            let mut condition = format!("({place}) IN (VALUES {all})");
             let cells = places.iter().flat_map(|(place, _)| place);
-            let params: Params<'_> = cells.map(|cell| ToSqlOutput::Borrowed(cell.into())).collect();
+            let mut params: Params<'_> =
+                cells.map(|cell| ToSqlOutput::Borrowed(cell.into())).collect();
+            sweep.judge(&mut condition, &mut params);
             let before = self.rows;
             let mut moved = Vec::new();
             match into {
@@ -417,7 +433,8 @@ impl Effects<'_> {
         })
     }
 
-    fn place_of(&self, table: &Table) -> Result<Vec<String>, Stop> {
+    /// The columns that name a row of a table, and whether they are its row id.
+    fn place_of(&self, table: &Table) -> Result<(Vec<String>, bool), Stop> {
         let sql = "SELECT wr FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table'";
         let mut statement = self.conn.prepare_cached(sql)?;
         let mut rows = statement.query([&table.collection.table])?;
@@ -433,10 +450,10 @@ impl Effects<'_> {
         if !row.get::<_, bool>(0)?
             && let Some(name) = self.conn.first(sql, [&table.collection.table], |row| row.get(0))?
         {
-            return Ok(vec![name]);
+            return Ok((vec![name], true));
         }
         let tenant = table.collection.tenant.iter();
-        Ok(tenant.chain(&table.collection.key).map(|name| quote(name)).collect())
+        Ok((tenant.chain(&table.collection.key).map(|name| quote(name)).collect(), false))
     }
 }
 

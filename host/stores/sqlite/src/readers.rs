@@ -1,6 +1,7 @@
 //! Read-only connections: a bounded pool, each used by one reader at a time.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::damage::{Damage, examine};
 use super::error::{Failure, Job, classify};
-use super::open::{decide_plans, names_are_names};
+use super::open::{SchemaSeen, decide_plans, names_are_names};
 use super::place::Place;
 use besom_ports::store::{Error, Result};
 
@@ -34,6 +35,7 @@ pub(super) struct Readers {
     place: Place,
     damage: Damage,
     reads: OpenReads,
+    schema: SchemaSeen,
     idle: Mutex<Vec<Idle>>,
     room: Arc<Semaphore>,
     wait_max: Duration,
@@ -86,13 +88,13 @@ impl Readers {
     pub(super) fn new(
         tables: Tables,
         path: PathBuf,
-        (place, damage, reads): (Place, Damage, OpenReads),
+        (place, damage, reads, schema): (Place, Damage, OpenReads, SchemaSeen),
         readers_max: usize,
         wait_max: Duration,
     ) -> Arc<Readers> {
         let room = Arc::new(Semaphore::new(readers_max));
         let idle = Mutex::default();
-        Arc::new(Readers { tables, path, place, damage, reads, idle, room, wait_max })
+        Arc::new(Readers { tables, path, place, damage, reads, schema, idle, room, wait_max })
     }
 
     /// Takes a connection; waits if all are in use.
@@ -114,7 +116,9 @@ impl Readers {
         let schema = match self.tables {
             Tables::Own => None,
             Tables::Products => {
-                Some(decide_plans(&conn, known).map_err(|e| self.failed(classify(&e)))?)
+                let schema = decide_plans(&conn, known).map_err(|e| self.failed(classify(&e)))?;
+                self.schema.store(schema, Ordering::Release);
+                Some(schema)
             }
         };
         Ok(Reader { conn, schema, permit, read: self.reads.begin() })

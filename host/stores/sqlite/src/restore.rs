@@ -15,7 +15,6 @@ use rusqlite::{CachedStatement, Connection, Row, Rows, ffi, params_from_iter};
 use super::commit::deferred_violation;
 use super::effects::{Effects, Stop};
 use super::error::{Job, is_violation};
-use super::lookup::invalid;
 use super::mapping::{DIALECT, Mapping, Params, Table, push_quoted, quote};
 use super::range::raw_cell;
 use super::statements::Statements;
@@ -583,17 +582,6 @@ const REFERRING: &str = "SELECT s.name, f.id, f.\"from\",
   WHERE s.type = 'table' AND lower(f.\"table\") = lower(?1)
     AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
   ORDER BY s.name, f.id, f.seq";
-
-/// Whether rows of a collection come back the same in any order.
-pub(super) fn is_order_free(conn: &Connection, mapping: &Mapping, collection: &str) -> Job<bool> {
-    let collection = &mapping.table(collection).map_err(invalid)?.collection;
-    let table = &collection.table;
-    let refers = "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE lower(\"table\") = lower(?1)
-         UNION ALL SELECT 1 FROM sqlite_schema WHERE type = 'view' AND lower(name) = lower(?1)";
-    Ok(collection.dependants.is_empty()
-        && !conn.exists(refers, [table])?
-        && !is_triggered(conn, table)?)
-}
 
 /// Whether a table has triggers: what they change after a statement is not in its answer, and they may keep rows.
 pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {

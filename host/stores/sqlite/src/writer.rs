@@ -24,7 +24,7 @@ use super::damage::Damage;
 use super::error::{Failure, Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::holds::Holds;
-use super::open::{Options, decide_plans};
+use super::open::{Options, SchemaSeen, decide_plans};
 use super::questions::Questions;
 use super::queue::{Priority, Queue, Turn};
 use super::readers::OpenReads;
@@ -81,7 +81,7 @@ impl Writer {
     pub(super) fn start(
         (mut conn, beside): (Connection, Connection),
         clock: Clock,
-        (damage, reads): (Damage, OpenReads),
+        (damage, reads, schema_seen): (Damage, OpenReads, SchemaSeen),
         options: &Options,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
@@ -106,6 +106,7 @@ impl Writer {
             held: Held::default(),
             version: None,
             schema: None,
+            schema_seen,
             courtesy: Courtesy::new(options.write_share),
             others_write,
             busy: Duration::ZERO,
@@ -210,6 +211,7 @@ pub(super) struct Writing {
     version: Option<i64>,
     /// The version of the schema for which it was decided how statements are planned.
     schema: Option<i64>,
+    schema_seen: SchemaSeen,
     courtesy: Courtesy,
     others_write: Arc<AtomicBool>,
     /// For how long the current job has held the write lock.
@@ -311,7 +313,9 @@ impl Writing {
         let now = Instant::now();
         let before = self.version.replace(version);
         if before != Some(version) {
-            self.schema = Some(decide_plans(&self.conn, self.schema)?);
+            let schema = decide_plans(&self.conn, self.schema)?;
+            self.schema = Some(schema);
+            self.schema_seen.store(schema, Ordering::Release);
         }
         if before.is_some_and(|before| before != version) {
             if let Some(said) = self.courtesy.notice(now) {

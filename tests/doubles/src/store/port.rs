@@ -192,15 +192,6 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn is_order_free(&self, name: &str) -> Result<bool> {
-        let collections = self.collections();
-        let Some(collection) = collections.get(name) else {
-            return Err(Error::Invalid(format!("there is no collection `{name}`")));
-        };
-        let refers = collection.anchors_in(name).next().is_some();
-        self.perform(On::Read, |_| Ok(collection.dependants.is_empty() && !refers))
-    }
-
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
         self.write_as("set_brakes", |state| state.set_brakes(fence, brakes))
     }

@@ -7,7 +7,7 @@ use besom_core::item::Candidate;
 use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::{STAY, UNCHOSEN, is_whole};
 use besom_core::value::{Row, Value};
-use besom_ports::store::{Decision, Error, Left, MessageQuery, Outcome};
+use besom_ports::store::{Decision, Left, MessageQuery, Outcome};
 
 use super::images::{COLUMNS, changed, changes, delete, full};
 use crate::conformance::World;
@@ -24,16 +24,6 @@ async fn things(world: &World) -> Vec<Row> {
 fn title(id: &str, title: &str) -> Change {
     let fields = fields([("title", text(title))]);
     Change::Update { collection: "things".into(), key: vec![text(id)], fields }
-}
-
-/// Rows of a collection with dependants are put back in the reverse order of their changes, those of others in any.
-pub async fn the_order_matters_where_rows_belong_to_others(world: &mut World) {
-    let free = async |name| world.store().is_order_free(name).await;
-    world.store().set_collections(dependent());
-    assert!(free("things").await.unwrap() && free("leaves").await.unwrap());
-    assert!(!free("parents").await.unwrap() && !free("children").await.unwrap());
-    let said = free("nothing").await;
-    assert!(matches!(said, Err(Error::Invalid(_))), "{said:?}");
 }
 
 fn all() -> Arc<RowRange> {

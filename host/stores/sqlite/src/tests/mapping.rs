@@ -417,6 +417,51 @@ async fn a_text_that_is_no_instant_is_not_blamed_on_the_encoding() {
     assert!(fault.message.contains(words) && !fault.message.contains("encoding ="), "{fault:?}");
 }
 
+/// What is known of a table is looked up again when its schema has changed: an index has another name.
+#[tokio::test]
+async fn an_index_that_was_exchanged_is_found() {
+    let f = Fixture::new().await;
+    let product = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+    product
+        .execute_batch(
+            "CREATE TABLE seats (id INTEGER PRIMARY KEY, room INTEGER); CREATE INDEX i ON seats (room);
+             INSERT INTO seats VALUES (1, 7);",
+        )
+        .unwrap();
+    let column =
+        |name: &str| (name.to_owned(), Column { kind: Kind::Integer, encoding: Encoding::Native });
+    let seats = Collection {
+        name: "seats".into(),
+        table: "seats".into(),
+        tenant: None,
+        key: vec!["id".into()],
+        columns: ["id", "room"].map(column).into(),
+        indexes: [("by_room".to_owned(), vec!["room".to_owned()])].into(),
+        not_null: Default::default(),
+        anchors: Vec::new(),
+        dependants: Vec::new(),
+        accept_cascades: false,
+    };
+    f.store.set_collections(Arc::new([("seats".to_owned(), seats)].into()));
+    let range = Range {
+        collection: "seats".into(),
+        index: Some("by_room".into()),
+        columns: vec!["id".into()],
+        limit: 9,
+        bytes_max: usize::MAX,
+        ..Range::default()
+    };
+    let read = async || {
+        let view = f.store.snapshot(Duration::from_secs(60)).await?;
+        view.read_range(None, &range).await.map(|page| page.rows.len())
+    };
+    assert_eq!(read().await.unwrap(), 1);
+    product.execute_batch("BEGIN; CREATE INDEX i2 ON seats (room); DROP INDEX i; COMMIT").unwrap();
+    // The first read may notice it.
+    let first = read().await;
+    assert_eq!(read().await.unwrap(), 1, "{first:?}");
+}
+
 /// Decimals are ordered by number in a numeric column, and as texts in a column of texts; texts by the collation of
 /// their column against a value, and byte by byte against another column.
 #[tokio::test]
