@@ -125,7 +125,7 @@ impl Way {
             }
             let with = |prefix: &Vec<Value>| {
                 let prefix = prefix.clone();
-                values.iter().map(move |value| [&prefix[..], &[value.clone()]].concat())
+                values.iter().map(move |value| [&prefix[..], std::slice::from_ref(value)].concat())
             };
             prefixes = prefixes.iter().flat_map(with).collect();
         }
