@@ -90,7 +90,7 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     let mut host = site.serve();
     host.leads();
     let reason = braked(&site);
-    assert!(reason.contains("wanted to delete at least 1000 rows of sessions"), "{reason}");
+    assert!(reason.contains("wanted to delete at least 500 rows of sessions"), "{reason}");
     assert!(reason.contains("allowed: 150 (of about 2000); usual: unknown"), "{reason}");
     assert_eq!(sessions(&site), ALL, "nothing is gone");
     assert_eq!(site.task("old")["waiting"], 10, "what was planned is kept");
@@ -110,7 +110,7 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     assert_eq!((code, &said["applied"]), (0, &Value::Bool(true)), "{said:#}");
     let warning = said["warning"].as_str().expect("a warning");
     let beyond =
-        "is still beyond max_delete: it wants at least 1000 rows of sessions; allowed: 150";
+        "is still beyond max_delete: it wants at least 500 rows of sessions; allowed: 150";
     assert!(warning.contains(beyond) && warning.contains("--release"), "{warning}");
     braked(&site);
     assert_eq!(sessions(&site), ALL);
