@@ -10,7 +10,7 @@ use besom_core::delivery::Settings;
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
-use super::open::{self, Loader, Purpose, unmatched};
+use super::open::{self, Loader, Purpose};
 use super::patience::telling;
 use super::{Failure, Global, cluster, endpoints};
 use besom_config::delivery::Receiver;
@@ -125,7 +125,8 @@ impl Assembly {
         Ok(Assembly { config, loader, left_out, ports, feed, etcd })
     }
 
-    /// Keeps only the named tasks; an empty list keeps all of them.
+    /// Keeps only the named tasks; an empty list keeps all of them. Those that are refused or held stay so, and do not
+    /// hinder the others.
     ///
     /// # Errors
     /// A task that is not in the configuration; the message suggests the closest name.
@@ -135,11 +136,9 @@ impl Assembly {
         }
         let mut kept: BTreeSet<TaskName> = BTreeSet::new();
         for name in tasks {
-            if let Some(why) = self.config.refused.get(name.as_str()) {
-                return Err(Problems(vec![why.clone()]).into());
-            }
-            if let Some(faults) = self.config.unmatched.get(name.as_str()) {
-                return Err(Problems(unmatched::places(faults)).into());
+            let Config { refused, unmatched, .. } = &self.config;
+            if refused.contains_key(name.as_str()) || unmatched.contains_key(name.as_str()) {
+                continue;
             }
             let Some((name, _)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
@@ -152,8 +151,9 @@ impl Assembly {
             kept.insert(name.clone());
         }
         self.leave_out(|name| !kept.contains(name));
-        self.config.refused.clear();
-        self.config.unmatched.clear();
+        let is_named = |task: &TaskName| tasks.iter().any(|name| name == task.as_str());
+        self.config.refused.retain(|task, _| is_named(task));
+        self.config.unmatched.retain(|task, _| is_named(task));
         Ok(())
     }
 

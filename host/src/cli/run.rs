@@ -208,8 +208,8 @@ impl Args {
     /// Runs the pass and prints the counts per task.
     ///
     /// # Errors
-    /// A leader or another member is present, a named task is paused, the plugin file of a named task or of
-    /// every task is refused, or the pass is interrupted.
+    /// A leader or another member is present, a named task is paused, every task of the pass is refused or held, or the
+    /// pass is interrupted.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         if self.dry_run {
             // Opening would create the database, but a dry run must change nothing.

@@ -109,8 +109,7 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     let (code, said) = site.json(&["task", "resume", "old"]);
     assert_eq!((code, &said["applied"]), (0, &Value::Bool(true)), "{said:#}");
     let warning = said["warning"].as_str().expect("a warning");
-    let beyond =
-        "is still beyond max_delete: it wants at least 500 rows of sessions; allowed: 150";
+    let beyond = "is still beyond max_delete: it wants at least 500 rows of sessions; allowed: 150";
     assert!(warning.contains(beyond) && warning.contains("--release"), "{warning}");
     braked(&site);
     assert_eq!(sessions(&site), ALL);
