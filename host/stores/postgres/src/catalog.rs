@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::Job;
 use super::session::{Session, params};
-use besom_tables::check::{Index, present};
+use besom_tables::check::Index;
 
 /// A column of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +128,7 @@ pub(super) async fn tables(
     }
     for row in session.query(INDEXES, params![oids.clone()]).await? {
         let (unique, columns, primary) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-        let some: Option<&str> = row.try_get(4)?;
-        let Some(not_null) = some.map_or(Some(Vec::new()), present) else { continue };
+        let Some(not_null) = row.try_get(4)? else { continue };
         let index = Index { unique, columns, primary, not_null };
         each(row.try_get(0)?, &|table| table.indexes.push(index.clone()));
     }
@@ -170,7 +169,14 @@ const INDEXES: &str = "SELECT i.indrelid, i.indisunique AND NOT EXISTS (
     ARRAY(SELECT coalesce(a.attname::text, '') FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
           LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
           WHERE k.at <= i.indnkeyatts ORDER BY k.at),
-    i.indisprimary, pg_get_expr(i.indpred, i.indrelid)
+    i.indisprimary,
+    -- pg_get_expr would wait for whoever has locked the table.
+    CASE WHEN i.indpred IS NULL THEN ARRAY[]::text[]
+      WHEN i.indpred::text ~ ('^(\\{BOOLEXPR :boolop and :args )?\\(?(\\{NULLTEST :arg \\{VAR [^{}]*\\} :nulltesttype 1 '
+        || ':argisrow false :location -?[0-9]+\\} ?)+\\)?( :location -?[0-9]+\\})?$')
+      THEN ARRAY(SELECT a.attname::text
+        FROM regexp_matches(i.indpred::text, ':varattno ([0-9]+)', 'g') m(no)
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = m.no[1]::int2) END
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
   WHERE i.indrelid = ANY($1::oid[]) AND i.indisvalid AND m.amname = 'btree'
   ORDER BY c.relname";
