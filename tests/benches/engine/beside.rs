@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use besom_tests::servers::postgres::{Disk, Server, Setup};
+use besom_tests::servers::postgres::Server;
 use rusqlite::{Connection, params};
 use tokio::task::JoinSet;
 
 use super::plain::{self, Fate};
 use super::report::{Figures, percentile};
-use super::undo::{CASES, Site};
+use super::undo::{self, CASES, Site};
 
 /// The product's connections, and the rows that each of them writes per second.
 const WRITERS: u64 = 4;
@@ -34,9 +34,7 @@ enum Beside {
 
 /// Each on each store.
 pub async fn run() -> Result<()> {
-    let settings = vec!["shared_buffers=1GB".to_owned(), "max_wal_size=8GB".to_owned()];
-    let setup = Setup { settings, tcp: true, ..Setup::new(Disk::Synced) };
-    let server: &'static Server = Box::leak(Box::new(Server::with(&setup)));
+    let server = undo::server();
     for server in [None, Some(server)] {
         let mut alone = f64::NAN;
         for beside in [Beside::Nothing, Beside::Loop, Beside::Besom] {

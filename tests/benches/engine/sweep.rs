@@ -5,21 +5,19 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use besom_tests::servers::postgres::{Disk, Server, Setup};
+use besom_tests::servers::postgres::Server;
 use rusqlite::Connection;
 
 use super::plain::{self, Fate};
 use super::report::Figures;
-use super::undo::{CASES, Case, Site};
+use super::undo::{self, CASES, Case, Site};
 
 /// Rows that are deleted one by one.
 const SINGLE: u32 = 200_000;
 
 /// Each on each store.
 pub async fn run() -> Result<()> {
-    let settings = vec!["shared_buffers=1GB".to_owned(), "max_wal_size=8GB".to_owned()];
-    let setup = Setup { settings, tcp: true, ..Setup::new(Disk::Synced) };
-    let server: &'static Server = Box::leak(Box::new(Server::with(&setup)));
+    let server = undo::server();
     for server in [None, Some(server)] {
         for fate in [Fate::Delete, Fate::Archive, Fate::Set] {
             retention(fate, server).await?;

@@ -139,11 +139,16 @@ VACUUM ANALYZE shares;",
     },
 ];
 
-/// Each case on each store.
-pub async fn run() -> Result<()> {
+/// A server of PostgreSQL that writes to the disk as one in production does.
+pub fn server() -> &'static Server {
     let settings = vec!["shared_buffers=1GB".to_owned(), "max_wal_size=8GB".to_owned()];
     let setup = Setup { settings, tcp: true, ..Setup::new(Disk::Synced) };
-    let server: &'static Server = Box::leak(Box::new(Server::with(&setup)));
+    Box::leak(Box::new(Server::with(&setup)))
+}
+
+/// Each case on each store.
+pub async fn run() -> Result<()> {
+    let server = server();
     for case in &CASES {
         one(case, None).await?;
         one(case, Some(server)).await?;

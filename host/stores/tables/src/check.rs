@@ -196,13 +196,11 @@ impl<'a> Check<'a> {
         while let Some(above) = open.pop() {
             for one in reactions.iter().filter(|one| one.to == above && !goes_before(one)) {
                 let found = if one.deletes { &mut deleted } else { &mut changed };
-                let columns = one.columns.join(", ");
-                let said = match of_dependant(one) {
-                    true => format!("{} ({columns})", one.of),
-                    false => one.of.clone(),
-                };
+                let mut said = one.of.clone();
                 if of_dependant(one) {
-                    lacks.push(format!("{} in {}", columns, one.of));
+                    let columns = one.columns.join(", ");
+                    lacks.push(format!("{columns} in {said}"));
+                    said = format!("{said} ({columns})");
                 }
                 if !found.contains(&said) {
                     found.push(said);
@@ -280,17 +278,10 @@ impl<'a> Check<'a> {
                 anchors.push(format!("an `anchor` of {columns} to [collections.{of}]"));
                 continue;
             }
-            let refers = |anchor: &&Anchor| {
-                let same = |a: &String, b: &String| self.dialect.same(a, b);
-                let ends = columns.len().checked_sub(anchor.columns.len());
-                ends.is_some_and(|at| {
-                    anchor.collection == *own
-                        && anchor.columns.iter().zip(&columns[at..]).all(|(a, b)| same(a, b))
-                })
-            };
-            let found = all.values().find(|of| {
-                last(&of.table) == table && of.anchors.iter().any(|anchor| refers(&anchor))
-            });
+            let same = |a: &str, b: &str| self.dialect.same(a, b);
+            let found = all
+                .values()
+                .find(|of| last(&of.table) == table && of.anchors_by(own, columns, same));
             match found {
                 Some(found) if !mapped.contains(&found.name) => mapped.push(found.name.clone()),
                 Some(_) => {}
