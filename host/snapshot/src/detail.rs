@@ -159,6 +159,8 @@ pub struct Letter {
     pub attempts: u32,
     /// How often its host died while executing it.
     pub deaths: u32,
+    /// The node that set it aside; none: a former version did.
+    pub node: Option<String>,
     /// Its last error.
     pub error: Option<String>,
     /// Its errors, oldest first.
@@ -171,7 +173,7 @@ pub struct Letter {
 
 impl From<&DeadLetter> for Letter {
     fn from(dead: &DeadLetter) -> Letter {
-        let DeadLetter { id, item, at, resolved_at } = dead;
+        let DeadLetter { id, item, at, resolved_at, context } = dead;
         let identity = &item.identity;
         Letter {
             id: *id,
@@ -187,6 +189,7 @@ impl From<&DeadLetter> for Letter {
             resolved_at: *resolved_at,
             attempts: item.attempts,
             deaths: item.deaths,
+            node: context.node.as_ref().map(ToString::to_string),
             error: item.errors.last().cloned(),
             errors: item.errors.clone(),
             payload: payload_text(&item.payload),

@@ -215,7 +215,9 @@ fn text(letter: &Letter) -> String {
     facts.add("tenant", output::text(letter.tenant.as_ref())).add("key", &letter.key);
     facts.add("due", output::text(letter.due.map(Stamp))).add("version", &letter.version);
     facts.add("partition", letter.partition).add("planned by run", letter.run);
-    facts.add("set aside", Stamp(letter.at));
+    facts
+        .add("set aside", Stamp(letter.at))
+        .add("set aside by", output::text(letter.node.as_ref()));
     if let Some(at) = letter.resolved_at {
         facts.add("resolved by a later commit", Stamp(at));
     }

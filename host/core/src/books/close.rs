@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Blocks, End, Entry, Judged, LeftOut, Outcome, Tally, Write};
-use crate::ids::{Partition, Seq, TaskName};
+use super::{Blocks, End, Entry, Judged, LeftOut, LetterContext, Outcome, Tally, Write};
+use crate::ids::{Incarnation, Partition, Seq, TaskName};
 use crate::item::{Item, Source};
 use crate::proposal::{Again, Change, Proposal, Settle};
 use crate::queue::Decision;
@@ -23,11 +23,12 @@ pub struct Closed<'a> {
 }
 
 /// Settles a batch, given what the store found out about each entry, in order, and what may block
-/// items of a task.
+/// items of a task. `node` executed the batch.
 pub fn close<'a>(
     entries: &'a [Entry],
     judged: impl IntoIterator<Item = Result<Judged, LeftOut>>,
     blocks: impl Fn(&TaskName) -> Blocks,
+    node: &Incarnation,
 ) -> Closed<'a> {
     let mut closed = Closed {
         writes: Vec::with_capacity(entries.len() * 2),
@@ -49,8 +50,8 @@ pub fn close<'a>(
             let stream = (&item.identity.task, item.partition);
             acknowledged.entry(stream).or_insert((seq, seq)).1 = seq;
         }
-        let mut settling =
-            Settling { at, item, source, blocks: blocks(&item.identity.task), closed: &mut closed };
+        let blocks = blocks(&item.identity.task);
+        let mut settling = Settling { at, item, source, blocks, node, closed: &mut closed };
         let outcome = match (&entry.decision, judged) {
             (Decision::Settle(settle), _) => settling.settle(settle, None, &[]),
             (Decision::Apply { on_violation, .. }, Judged::Violated(said)) => {
@@ -83,6 +84,7 @@ struct Settling<'a, 'b> {
     item: &'a Item,
     source: Source,
     blocks: Blocks,
+    node: &'b Incarnation,
     closed: &'b mut Closed<'a>,
 }
 
@@ -164,6 +166,7 @@ impl<'a> Settling<'a, '_> {
                     source,
                     attempts: *attempts,
                     error: error.clone(),
+                    context: LetterContext { node: Some(self.node.clone()) },
                 });
                 // The letter refers to the run: the item has not ended.
                 self.history(End::Dead, false, Some(error), &[]);

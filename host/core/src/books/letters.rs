@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{End, Tally, Write};
 use crate::command::{DeadSelector, counted};
+use crate::ids::Incarnation;
 use crate::item::{Identity, Item};
 use crate::time::Time;
 
@@ -38,6 +39,31 @@ pub struct DeadLetter {
     /// When a later commit of the same identity succeeded; `None`: the letter is open. A resolved
     /// letter blocks nothing and can be neither retried nor discarded.
     pub resolved_at: Option<Time>,
+    /// How it was set aside.
+    pub context: LetterContext,
+}
+
+/// How an item was set aside. A store keeps it as one JSON text, so that a new field needs no new column; in
+/// letters of former versions it has its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LetterContext {
+    /// The node whose commit set it aside; `None`: a former version did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Incarnation>,
+}
+
+impl LetterContext {
+    /// As a store keeps it.
+    pub fn pack(&self) -> String {
+        // Neither a map with other keys than texts nor a failing writer is in it.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// From what a store has kept. What cannot be read is left at its default: it decides nothing.
+    pub fn unpack(packed: Option<&str>) -> LetterContext {
+        packed.and_then(|packed| serde_json::from_str(packed).ok()).unwrap_or_default()
+    }
 }
 
 impl DeadLetter {

@@ -36,7 +36,7 @@ use std::borrow::Cow;
 pub use admit::{Admitted, CursorMove, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
-pub use letters::{DeadLetter, LetterPage, Past, Progress, Reached, discard, retry};
+pub use letters::{DeadLetter, LetterContext, LetterPage, Past, Progress, Reached, discard, retry};
 pub use loss::{RunItems, WaitingCounts, write_off, write_off_run};
 pub use place::{Owner, Places, left_out};
 pub use planned::discard_planned;
@@ -106,6 +106,8 @@ pub enum Write<'a> {
         attempts: u32,
         /// Appended to its errors.
         error: Cow<'a, str>,
+        /// How it is set aside.
+        context: LetterContext,
     },
     /// The cursor of a stream moves from `after` to `upto`. All items in between are settled: those
     /// that did not move are removed.

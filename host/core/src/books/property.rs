@@ -197,7 +197,8 @@ impl Model {
             .zip(judged)
             .map(|(left, judged)| left.map_or_else(|| Ok(judged.clone()), Err))
             .collect();
-        let Closed { writes, mut tally, outcomes } = close(entries, judged, |_| blocks);
+        let Closed { writes, mut tally, outcomes } =
+            close(entries, judged, |_| blocks, &Incarnation::from("n"));
         assert_eq!(outcomes.len(), entries.len());
         self.write(writes, &mut tally);
         self.add(&tally);
@@ -215,7 +216,13 @@ impl Model {
                 }
                 Write::SetAside { item, source, .. } => {
                     let (id, item) = (self.number(), self.take(item, source));
-                    let letter = DeadLetter { id, item, at: Time::EPOCH, resolved_at: None };
+                    let letter = DeadLetter {
+                        id,
+                        item,
+                        at: Time::EPOCH,
+                        resolved_at: None,
+                        context: LetterContext::default(),
+                    };
                     self.letters.insert(id, letter);
                 }
                 Write::Acknowledge { partition, after, upto, .. } => {

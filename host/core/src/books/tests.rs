@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::ids::{OwnerEpoch, RunId};
+use crate::ids::{Incarnation, OwnerEpoch, RunId};
 use crate::item::{Candidate, Identity};
 use crate::proposal::{Change, OnGuardFailed, Proposal, Settle};
 use crate::queue::Decision;
@@ -47,13 +47,17 @@ fn entry(key: &str, source: Source, decision: Decision) -> Entry {
     entry_of(item(key), source, decision)
 }
 
+fn by() -> Incarnation {
+    Incarnation::from("n")
+}
+
 const NOTHING: Blocks = Blocks { settled: false, dead: false };
 
 #[test]
 fn a_commit_lifts_every_block_of_its_identity_and_sends_its_messages() {
     let emit = Change::Emit { topic: "o".into(), key: "k".into(), payload: vec![1] };
     let entries = [entry("a", Source::Timer(3), apply(vec![emit], skip(false)))];
-    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN);
+    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN, &by());
     let item = &entries[0].item;
     let end = End::Committed;
     let expected = [
@@ -67,14 +71,14 @@ fn a_commit_lifts_every_block_of_its_identity_and_sends_its_messages() {
         (closed.writes.as_slice(), closed.outcomes.as_slice()),
         (&expected[..], &[Outcome::Committed][..])
     );
-    let closed = close(&entries, [Ok(Judged::Held)], |_| NOTHING);
+    let closed = close(&entries, [Ok(Judged::Held)], |_| NOTHING, &by());
     assert_eq!(closed.writes.len(), 3, "what cannot be blocked is not looked up");
 }
 
 #[test]
 fn a_settled_skip_replaces_what_blocked_its_identity() {
     let entries = [entry("a", Source::Retry(3), Decision::Settle(skip(true)))];
-    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN);
+    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN, &by());
     let item = &entries[0].item;
     let (end, reason) = (End::Skipped, Some(Cow::Borrowed("no")));
     let expected = [
@@ -85,7 +89,7 @@ fn a_settled_skip_replaces_what_blocked_its_identity() {
     ];
     assert_eq!(closed.writes, expected);
     let entries = [entry("a", Source::Retry(3), Decision::Settle(skip(false)))];
-    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN);
+    let closed = close(&entries, [Ok(Judged::Held)], |_| Blocks::UNKNOWN, &by());
     assert!(!closed.writes.iter().any(|write| matches!(write, Write::Lift { .. })));
 }
 
@@ -94,7 +98,7 @@ fn a_violation_is_told_in_the_words_of_the_database() {
     let dead = Settle::Dead { attempts: 5, reason: "violation".into() };
     let entries = [entry("a", Source::Timer(3), apply(Vec::new(), dead))];
     let said = Judged::Violated("not null".into());
-    let closed = close(&entries, [Ok(said)], |_| NOTHING);
+    let closed = close(&entries, [Ok(said)], |_| NOTHING, &by());
     assert_eq!(closed.outcomes, [Outcome::Dead("violation: not null".into())]);
     let counted = closed.tally.counters.values().next().copied();
     assert_eq!(counted, Some(Delta { timers: -1, dead: 1, ..Delta::default() }));
@@ -105,13 +109,13 @@ fn a_violation_is_told_in_the_words_of_the_database() {
 fn a_stream_is_acknowledged_once_and_not_if_it_is_left_out() {
     let log = |key, seq| entry(key, Source::Log(Seq(seq)), Decision::Settle(skip(false)));
     let entries = [log("a", 4), log("b", 5), log("c", 6)];
-    let closed = close(&entries, [const { Ok(Judged::Held) }; 3], |_| NOTHING);
+    let closed = close(&entries, [const { Ok(Judged::Held) }; 3], |_| NOTHING, &by());
     let (after, upto) = (Seq(3), Seq(6));
     let task = &entries[0].item.identity.task;
     let last = Write::Acknowledge { task, partition: Partition(0), after, upto };
     assert_eq!(closed.writes.last(), Some(&last));
     assert_eq!(closed.tally.runs[&RunId(7)], Leaving { log: 3, ended: 3 });
-    let closed = close(&entries, [const { Err(LeftOut::NotThere) }; 3], |_| NOTHING);
+    let closed = close(&entries, [const { Err(LeftOut::NotThere) }; 3], |_| NOTHING, &by());
     assert!(closed.writes.is_empty() && closed.tally == Tally::default());
 }
 
@@ -119,7 +123,13 @@ fn a_stream_is_acknowledged_once_and_not_if_it_is_left_out() {
 fn the_newest_letter_of_an_identity_is_due_at_once_with_a_clean_past() {
     let letter = |id: u64, key: &str| {
         let item = Item { attempts: 5, guard_retries: 2, deaths: 3, ..item(key) };
-        DeadLetter { id, item, at: Time::EPOCH, resolved_at: None }
+        DeadLetter {
+            id,
+            item,
+            at: Time::EPOCH,
+            resolved_at: None,
+            context: LetterContext::default(),
+        }
     };
     let letters = [letter(3, "a"), letter(2, "b"), letter(1, "a")];
     let now = Time::from_secs(60);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 
-use besom_core::books::{self, LetterPage, Progress, Tally};
+use besom_core::books::{self, LetterContext, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::Source;
@@ -456,7 +456,7 @@ async fn page(
     }
     let limit = limit.get();
     let sql = format!(
-        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
+        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, d.context, {} FROM @.dead d
          JOIN @.task t ON t.id = d.task WHERE {matching}{rest}
          ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit} FOR UPDATE OF d",
         items::COLUMNS
@@ -515,7 +515,7 @@ pub(super) async fn dead_letters(
     let task = task.map(|task| task.as_str().to_owned());
     let error = error.map(|error| escaped(error).into_owned());
     let sql = format!(
-        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
+        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, d.context, {} FROM @.dead d
          JOIN @.task t ON t.id = d.task
          WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
            AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
@@ -532,8 +532,9 @@ fn letter(row: &Row) -> Job<(i32, DeadLetter)> {
     let task = TaskName::from(row.try_get::<_, String>(3)?);
     let (id, at) = (row.try_get::<_, i64>(1)? as u64, Time(row.try_get(2)?));
     let resolved_at = row.try_get::<_, Option<i64>>(4)?.map(Time);
-    let item = items::read(&task, row, 5)?;
-    Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
+    let context = LetterContext::unpack(row.try_get::<_, Option<String>>(5)?.map(plain).as_deref());
+    let item = items::read(&task, row, 6)?;
+    Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at, context }))
 }
 
 /// Open dead letters grouped by task and last error, ordered by their newest letter: a scan of an

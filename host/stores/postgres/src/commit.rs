@@ -438,7 +438,8 @@ impl<'a> Attempt<'a> {
             Some(why) => Err(why),
             None => Ok(self.judged(at, &last_wave, &decided)),
         });
-        let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, |_| blocks);
+        let Closed { writes, mut tally, outcomes } =
+            close(&batch.entries, judged, |_| blocks, &batch.node);
         let mut rows: BTreeMap<usize, u64> = BTreeMap::new();
         if batch.braked {
             rows.extend(
@@ -511,7 +512,7 @@ impl<'a> Attempt<'a> {
     ) -> Job<Tried> {
         let entries = &self.batch.entries;
         let judged = (0..entries.len()).map(|at| Ok(self.judged(at, &[], &decided)));
-        let outcomes = close(entries, judged, |_| blocks).outcomes;
+        let outcomes = close(entries, judged, |_| blocks, &self.batch.node).outcomes;
         let changes = entries.iter().enumerate().map(|(at, entry)| {
             let done = decided.remove(&at);
             let waits = matches!(done, Some(Err(NotApplied::Locked)));

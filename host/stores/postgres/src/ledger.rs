@@ -159,6 +159,7 @@ struct Dead<'a> {
     ids: Vec<i64>,
     attempts: Vec<i32>,
     errors: Vec<Cow<'a, str>>,
+    contexts: Vec<Cow<'a, str>>,
 }
 
 #[derive(Default)]
@@ -247,13 +248,14 @@ impl<'a> Ledger<'a> {
                 rows.guard_retries.push(guard_retries as i32);
                 rows.errors.push(stored(error));
             }
-            Write::SetAside { at, item, source, attempts, error } => {
+            Write::SetAside { at, item, source, attempts, error, context } => {
                 let (task, id) = (self.task(item), self.number(at)?);
                 let rows = &mut self.dead;
                 rows.leaving.push(task, item, source);
                 rows.ids.push(id);
                 rows.attempts.push(attempts as i32);
                 rows.errors.push(stored(error));
+                rows.contexts.push(stored(Cow::Owned(context.pack())));
             }
             Write::Acknowledge { task, partition, after, upto } => {
                 let task = number_of(self.tasks, task);
@@ -342,8 +344,8 @@ impl<'a> Ledger<'a> {
             ask(leaving.places.len(), RETRY, leaving, more);
         }
         if !dead.ids.is_empty() {
-            let Dead { leaving, ids, attempts, errors } = dead;
-            let more = params![ids, attempts, errors, self.now.0];
+            let Dead { leaving, ids, attempts, errors, contexts } = dead;
+            let more = params![ids, attempts, errors, self.now.0, contexts];
             ask(leaving.places.len(), BURY, leaving, more);
         }
         if !self.gone.identities.is_empty() {
@@ -565,19 +567,19 @@ const RETRY: &str = concat!(
 
 const BURY: &str = concat!(
     "WITH found AS MATERIALIZED (
-    SELECT w.at, u.id, u.tried, u.error
+    SELECT w.at, u.id, u.tried, u.error, u.context
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[],
-      $7::int2[], $8::int8[], $9::int8[], $10::int4[], $11::text[])
-      u(task, tenant, key, due, run, part, place, no, id, tried, error)
+      $7::int2[], $8::int8[], $9::int8[], $10::int4[], $11::text[], $13::text[])
+      u(task, tenant, key, due, run, part, place, no, id, tried, error, context)
     ",
     waiting!(),
     "),
   gone AS (DELETE FROM @.item i USING found f WHERE i.ctid = f.at
-    RETURNING f.id, f.tried, f.error AS said, i.*)
+    RETURNING f.id, f.tried, f.error AS said, f.context, i.*)
   INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
-    tenant, key, version, payload, route, errors, error)
+    tenant, key, version, payload, route, errors, error, context)
   SELECT id, task, due, $12::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
-    key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
+    key, version, payload, route, array_append(coalesce(errors, '{}'), said), said, context
   FROM gone RETURNING 1"
 );
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use besom_core::books::{self, LetterPage, Progress, Tally};
+use besom_core::books::{self, LetterContext, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::Source;
@@ -378,7 +378,7 @@ fn page(
         None => String::new(),
     };
     let sql = format!(
-        "SELECT d.id, d.at, (SELECT name FROM besom_task WHERE id = d.task), d.resolved_at, {}
+        "SELECT d.id, d.at, (SELECT name FROM besom_task WHERE id = d.task), d.resolved_at, d.context, {}
          FROM besom_dead d WHERE {matching}{rest}
          ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit}",
         items::columns("due")
@@ -392,11 +392,12 @@ fn page(
     Ok(LetterPage::new(progress, selector, letters, found, limit))
 }
 
-/// Reads a letter: its number, time, task, time of resolution and item.
+/// Reads a letter: its number, time, task, time of resolution, context and item.
 fn letter(r: &Row<'_>) -> Job<DeadLetter> {
-    let item = items::read(&TaskName::from(r.get::<_, String>(2)?), r, 4)?;
+    let item = items::read(&TaskName::from(r.get::<_, String>(2)?), r, 5)?;
     let resolved_at = r.get::<_, Option<i64>>(3)?.map(Time);
-    Ok(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at })
+    let context = LetterContext::unpack(r.get::<_, Option<String>>(4)?.as_deref());
+    Ok(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at, context })
 }
 
 fn number(number: u64) -> rusqlite::types::Value {
@@ -433,7 +434,7 @@ pub(super) fn dead_letters(
     let all = letters == Letters::All;
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
     let sql = format!(
-        "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d
+        "SELECT d.id, d.at, t.name, d.resolved_at, d.context, {} FROM besom_dead d
          JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)

@@ -126,7 +126,7 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
         return Err(Failure::Repeat { poison: None });
     }
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
-    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
+    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known, &batch.node);
     if batch.braked {
         let used = used(&batch.entries, &outcomes, |at| applied[at].rows);
         if !brakes::add(tx, &used)? {
@@ -266,7 +266,7 @@ fn rehearsed(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care)
     let Done { judged, applied, facts } = apply_all(tx, batch, left, setting, care)?;
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let judged = judged.into_iter().map(|judged| judged.map(Judged::of_trial));
-    let outcomes = close(&batch.entries, judged, known).outcomes;
+    let outcomes = close(&batch.entries, judged, known, &batch.node).outcomes;
     tx.conn.execute_batch("ROLLBACK TO trial; RELEASE trial")?;
     let changes = applied.into_iter().map(|of| {
         let packed = of.undo.as_deref();

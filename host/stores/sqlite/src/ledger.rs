@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use besom_core::books::{Blocks, Past, Tally, Write};
+use besom_core::books::{Blocks, LetterContext, Past, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId};
 use besom_core::item::{Identity, Item};
 use besom_core::time::Time;
@@ -111,7 +111,7 @@ impl<'c> Ledger<'c> {
                     let named = Named::of(tx, &item.identity)?;
                     put_retry(tx, &named, item, run_at, &progress)?;
                 }
-                Write::SetAside { at, item, attempts, error, .. } => {
+                Write::SetAside { at, item, attempts, error, context, .. } => {
                     let named = Named::of(tx, &item.identity)?;
                     self.leaves(&named)?;
                     let progress = Progress {
@@ -119,7 +119,7 @@ impl<'c> Ledger<'c> {
                         deaths: counted(at, item),
                         ..with_error(item, error.clone().into_owned())
                     };
-                    put_dead(tx, &named, item, &progress, &error)?;
+                    put_dead(tx, &named, item, &progress, (&error, &context))?;
                 }
                 Write::Acknowledge { task, partition, after, upto } => {
                     let task = tx.task(task)?;
@@ -322,13 +322,13 @@ fn put_dead(
     named: &Named<'_>,
     item: &Item,
     progress: &Progress,
-    error: &str,
+    (error, context): (&str, &LetterContext),
 ) -> Job<()> {
     let id = tx.number()?;
     tx.conn.run(
         "INSERT INTO besom_dead (id, task, at, part, tenant, key, due, route, version,
-               payload, run, planned_at, progress, error) VALUES
-               (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+               payload, run, planned_at, progress, error, context) VALUES
+               (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             id,
             named.task,
@@ -343,7 +343,8 @@ fn put_dead(
             item.run.0,
             item.planned_at.0,
             progress.pack()?,
-            error
+            error,
+            context.pack()
         ],
     )?;
     Ok(())

@@ -113,7 +113,7 @@ impl State {
             });
         }
         let Closed { writes, mut tally, outcomes } =
-            close(&batch.entries, judged, |_| Blocks::UNKNOWN);
+            close(&batch.entries, judged, |_| Blocks::UNKNOWN, &batch.node);
         if batch.braked {
             let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
             if !self.uses(&used) {

@@ -59,13 +59,16 @@ impl State {
                     item.errors.push(error.into_owned());
                     self.add_retry(run_at, item);
                 }
-                Write::SetAside { item, source, attempts, error, .. } => {
+                Write::SetAside { item, source, attempts, error, context, .. } => {
                     self.waiting.remove(&item.identity);
                     let mut item = self.take_out(item, source);
                     item.attempts = attempts;
                     item.errors.push(error.into_owned());
                     let id = self.next_id(Numbered::Dead);
-                    self.dead.insert(id, DeadLetter { id, item, at: by.now, resolved_at: None });
+                    self.dead.insert(
+                        id,
+                        DeadLetter { id, item, at: by.now, resolved_at: None, context },
+                    );
                 }
                 Write::Acknowledge { task, partition, after, upto } => {
                     if let Some(stream) = self.streams.get_mut(&(task.clone(), partition)) {

@@ -36,7 +36,7 @@ fn by_task(name: &str) -> DeadSelector {
     DeadSelector { task: Some(task(name)), ..DeadSelector::default() }
 }
 
-/// An item that is set aside keeps its payload, counters and errors.
+/// An item that is set aside keeps its payload, counters and errors, and says which node set it aside.
 pub async fn a_dead_letter_keeps_its_item_and_every_error(world: &mut World) {
     world.settle(candidate("k"), retry(world.now, 1, "first")).await;
     let waiting = world.retries().await.remove(0);
@@ -44,6 +44,7 @@ pub async fn a_dead_letter_keeps_its_item_and_every_error(world: &mut World) {
     let letter = letters(world, &DeadSelector::default()).await.remove(0);
     assert_eq!(letter.item.errors, ["first", "second"]);
     assert_eq!((letter.item.attempts, letter.at), (2, world.now));
+    assert_eq!(letter.context.node.as_ref(), Some(&world.node));
     assert_eq!(letter.item.identity, waiting.item.identity);
     assert_eq!(letter.item.payload, waiting.item.payload);
     let row = world.history().await.remove(0);

@@ -220,6 +220,7 @@ pub(super) fn lines(letter: &Letter) -> Vec<String> {
             letter.attempts, letter.at, letter.run, letter.planned_at, letter.partition
         ),
     ];
+    lines.extend(letter.node.iter().map(|node| format!("set aside by {node}")));
     let attempts = letter.errors.len();
     for (n, error) in letter.errors.iter().enumerate().rev() {
         lines.push(format!("#{} of {attempts}  {error}", n + 1));
