@@ -158,7 +158,7 @@ impl State {
             .enumerate()
             .map(|(at, did)| Ok(self.judge(&commit, at, did)))
             .collect();
-        let outcomes = close(&batch.entries, judged, |_| Blocks::UNKNOWN).outcomes;
+        let outcomes = close(&batch.entries, judged, |_| Blocks::UNKNOWN, &batch.node).outcomes;
         let changes = applied.into_iter().map(|did| {
             let images = did.images.unwrap_or_default();
             let bytes = images.iter().map(|image| format!("{image:?}").len() as u64).sum();
