@@ -5,6 +5,7 @@ mod activity;
 pub mod unmatched;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,17 @@ use besom_core::clock::SkewBounds;
 use besom_core::collection::Collections;
 use besom_core::ids::{Incarnation, TaskName};
 use besom_ports::shape::Described;
+use serde::de::DeserializeOwned;
 
 pub use self::activity::activity;
+use super::ask::Unanswered;
 use super::patience::{patiently, telling};
 use super::{Failure, Global, ask, check, cluster};
+use besom_config::sections::Sections;
 use besom_config::{
     Config, Diagnostic, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
 };
+use besom_engine::api::Served;
 use besom_engine::api::host::HostStatus;
 use besom_engine::host::clock::{self, StoreTime};
 use besom_ports::coordination::{Coordination, LeaderRecord};
@@ -293,16 +298,61 @@ pub struct Outline {
     pub members: Option<Membership>,
 }
 
-/// Returns the state of the deployment as the local host sees it, or `None` if no host answers on this machine.
+/// Returns the state of the deployment as the local host sees it, or `None` if no host of this store answers on this
+/// machine.
 pub async fn snapshot(global: &Global) -> Option<Snapshot> {
-    let parsed = global.parsed().ok()?;
-    ask::host(&parsed.sections().api.socket, "/v1/snapshot").await
+    asked(global, "/v1/snapshot").await
 }
 
-/// Returns the status that the local host reports, or `None` if no host answers on this machine.
+/// Returns the status that the local host reports, or `None` if no host of this store answers on this machine.
 pub async fn host_status(global: &Global) -> Option<HostStatus> {
+    asked(global, "/status").await
+}
+
+/// Asks the local host. That the host at the socket serves another store is logged.
+async fn asked<T: DeserializeOwned>(global: &Global, path: &str) -> Option<T> {
     let parsed = global.parsed().ok()?;
-    ask::host(&parsed.sections().api.socket, "/status").await
+    let socket = &parsed.sections().api.socket;
+    let store = served(parsed.sections(), parsed.path());
+    match ask::host(socket, path, store.as_ref()).await {
+        Ok(answer) => Some(answer),
+        Err(Unanswered::Silent) => None,
+        Err(Unanswered::Other(theirs)) => {
+            let words = store.map(|store| store.unlike(&theirs, socket.display(), "api.socket"));
+            tracing::warn!("{}", words.unwrap_or(theirs));
+            None
+        }
+    }
+}
+
+/// The file of a store that no configuration names.
+const STORE_DEFAULT: &str = "besom.db";
+
+/// The store of a configuration, as a host tells it from others; `None`: the configuration names none. Does not
+/// connect.
+pub fn served(sections: &Sections, file: &Path) -> Option<Served> {
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (store, names) = match &sections.store.url {
+        Some(url) => {
+            let schema = &sections.store.schema;
+            let store = format!("{}, schema {schema}", postgres::database_of(url).ok()?);
+            (store.clone(), vec![store])
+        }
+        None => {
+            let path = whole(&sections.store.path);
+            let path = path.canonicalize().unwrap_or(path);
+            let mut names = vec![path.display().to_string()];
+            match std::fs::metadata(&path) {
+                // The same file can have another path in a container.
+                Ok(found) => names.push(format!("{}:{}", found.dev(), found.ino())),
+                // The default: the environment of the host may name its store.
+                Err(_) if path.file_name() == Some(STORE_DEFAULT.as_ref()) => return None,
+                Err(_) => {}
+            }
+            (path.display().to_string(), names)
+        }
+    };
+    Some(Served::new(format!("{store} ({})", whole(file).display()), names))
 }
 
 /// Opens the store for verbs that only read it. Loads no plugins. Prints errors of the configuration to

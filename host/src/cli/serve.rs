@@ -12,12 +12,12 @@ use tokio::sync::{Notify, watch};
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::{self, Loader, Purpose, unmatched};
-use super::{Exit, Failure, Global, endpoints, exposed, kept};
+use super::{Exit, Failure, Global, ask, endpoints, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
 use besom_config::{self as config, Config, Diagnostic, Overrides, Problems, Resolved};
 use besom_engine::api::{
-    self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
+    self, Bounds, Endpoint, Listener, Pages, Rights, Served, Sockets, Tickets, TlsFiles, Tokens,
 };
 use besom_engine::gather::{Defined, Gatherer, Sources};
 use besom_engine::host::editing::Desk;
@@ -241,15 +241,28 @@ async fn listen(
         tasks.push(tokio::spawn(served));
     }
     let path = config.activity.socket.clone();
+    let store = open::served(&config.sections, &config.origin);
+    let router = api::only_for(router, store.as_ref());
     match Listener::unix(&path).await {
         Ok(listener) => tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop))),
-        // Another host of this database receives the reports; both keep them in the store.
         Err(api::Error::Taken(_)) => {
-            tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop)));
+            tasks.push(tokio::spawn(async move {
+                // Another host of this store receives the reports; both keep them in the store.
+                if let Some(words) = others(&path, store.as_ref(), "activity.socket").await {
+                    tracing::warn!("reports of activity do not reach this host: {words}");
+                }
+                served_once_free(path, router, bounds, stop).await;
+            }));
         }
         Err(error) => return Err(fail(error)),
     }
     Ok(tasks)
+}
+
+/// Says that a socket belongs to a host of another store, with the fix; `None`: it does not, as far as is known.
+async fn others(path: &Path, store: Option<&Served>, key: &str) -> Option<String> {
+    let theirs = ask::other(path, store?).await?;
+    Some(store?.unlike(&theirs, path.display(), key))
 }
 
 /// Retries until the other host on this machine releases the socket, then listens on it.
@@ -338,14 +351,25 @@ async fn answer(
         let served = listener.serve_within(router.clone(), bounds, stop.subscribe());
         tasks.push(tokio::spawn(served));
     }
-    match Listener::unix(&config.api.socket).await {
+    let path = config.api.socket.clone();
+    let store = open::served(&config.sections, &config.origin);
+    let router = api::only_for(router, store.as_ref());
+    match Listener::unix(&path).await {
         Ok(listener) => {
             tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop.subscribe())));
         }
-        Err(error @ api::Error::Taken(_)) => {
-            tracing::info!(%error, "another host uses the admin socket; retrying until it is free");
-            let path = config.api.socket.clone();
-            tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop.subscribe())));
+        Err(api::Error::Taken(_)) => {
+            let stop = stop.subscribe();
+            tasks.push(tokio::spawn(async move {
+                let other = others(&path, store.as_ref(), "api.socket").await;
+                let words = other.unwrap_or_else(|| {
+                    format!("{}: set api.socket to give each its own", path.display())
+                });
+                tracing::warn!(
+                    "another host uses the admin socket; retrying until it is free: {words}"
+                );
+                served_once_free(path, router, bounds, stop).await;
+            }));
         }
         Err(error) => tracing::warn!(%error, "status socket unavailable"),
     }

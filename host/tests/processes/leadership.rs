@@ -261,3 +261,34 @@ fn the_second_host_answers_on_the_socket_once_the_first_has_ended() {
     answers("two");
     two.stop();
 }
+
+/// Two configurations in one directory have the same sockets unless they name others.
+#[test]
+fn a_host_of_another_store_is_neither_shown_nor_asked() {
+    let site = Site::new(LONG_LEASE);
+    site.create_tables();
+    let other = site.path("other.db").display().to_string();
+    site.database().execute("VACUUM INTO ?1", [other]).expect("copied");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(site.path("other.db"), private).expect("set");
+    let mut one = named(&site, "one");
+    one.leads();
+    wait_for("one to answer", || answering(&site));
+    let other = ["--set", "store.path=other.db"];
+    let (code, said) = site.said(&[&["top", "--plain"], &other[..]].concat());
+    assert_eq!(code, 78, "{said}");
+    for part in
+        ["/besom.db (", "not /", "/other.db (", "besom.toml)", "set api.socket to another path"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = site.said(&[&["status"], &other[..]].concat());
+    assert!(code == 0 && said.contains("set api.socket to another path"), "{code}: {said}");
+    let (code, said) = site.said(&["status"]);
+    assert!(code == 0 && !said.contains("api.socket"), "{code}: {said}");
+    let mut two = Host::start(&site, &other);
+    two.says("another host uses the admin socket").says("set api.socket to another path");
+    two.says("reports of activity do not reach this host").says("set activity.socket to another");
+    one.stop();
+    two.stop();
+}

@@ -19,6 +19,7 @@ pub mod feed;
 pub mod host;
 mod listen;
 pub mod ring;
+mod served;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -34,6 +35,7 @@ use crate::host::feed::Feed;
 pub use activity::{Connected, Endpoint, Sockets, router};
 pub use connections::{Bounds, CONNECTIONS_MAX_DEFAULT};
 pub use listen::{CLOSE_MAX, Error, Listener, Pages, Peer, Rights, TlsFiles};
+pub use served::{STORE, Served, only_for};
 pub use tokens::{Tickets, Token, Tokens};
 
 /// The routes of both endpoints that a product calls: reports of activity, and its messages.

@@ -26,7 +26,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
-use besom_engine::api::admin;
+use besom_engine::api::{STORE, Served, admin};
 use besom_engine::host::clock;
 use besom_services::courier::tls;
 
@@ -125,13 +125,20 @@ pub struct Link {
     /// Counts the lost connections; selects the current address.
     turn: Arc<AtomicUsize>,
     readonly: bool,
+    /// The store that the hosts have to serve; `None`: any.
+    store: Option<Arc<Served>>,
 }
 
 impl Link {
     /// Creates a link to the hosts at `addresses`, which must not be empty. With `readonly`, the hosts
     /// refuse every change requested through this link.
     pub fn new(addresses: Vec<Address>, readonly: bool) -> Link {
-        Link { addresses: addresses.into(), turn: Arc::default(), readonly }
+        Link { addresses: addresses.into(), turn: Arc::default(), readonly, store: None }
+    }
+
+    /// The same link, refused by hosts of other stores.
+    pub fn only_for(self, store: Option<Served>) -> Link {
+        Link { store: store.map(Arc::new), ..self }
     }
 
     /// The address of the current host.
@@ -177,8 +184,17 @@ impl Link {
         });
         match no_host {
             true => format!("no host listens at {}: `besom serve` starts one", self.address()),
+            false if let Some(Misdirected(words)) = error.downcast_ref() => words.clone(),
             false => format!("{}: {error:#}", self.address()),
         }
+    }
+
+    /// The refusal of a host that serves another store.
+    fn misdirected(&self, theirs: &[u8]) -> anyhow::Error {
+        let theirs = String::from_utf8_lossy(theirs);
+        let words =
+            self.store.as_ref().map(|store| store.unlike(&theirs, self.address(), "api.socket"));
+        Misdirected(words.unwrap_or_else(|| theirs.into_owned())).into()
     }
 
     /// Forwards the snapshots of one connection. Returns `Ok` if the receiver is closed.
@@ -186,6 +202,9 @@ impl Link {
         let request = self.request(Method::GET, "/v1/watch", Bytes::new())?;
         let mut sender = self.connect().await?;
         let answer = tokio::time::timeout(FIRST_MAX, sender.send_request(request)).await??;
+        if answer.status() == StatusCode::MISDIRECTED_REQUEST {
+            return Err(self.misdirected(&bytes(answer.into_body()).await?));
+        }
         understood(answer.status())?;
         if feeds.send(Feed::Connected).await.is_err() {
             return Ok(());
@@ -242,8 +261,10 @@ impl Link {
         let request = self.request(Method::POST, path, body)?;
         let answer = self.connect().await?.send_request(request).await?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), BYTES_MAX).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        let body = bytes(answer.into_body()).await?;
+        if status == StatusCode::MISDIRECTED_REQUEST {
+            return Err(self.misdirected(&body));
+        }
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok(answer),
             Err(error) => {
@@ -270,6 +291,9 @@ impl Link {
         if self.readonly {
             request = request.header(admin::READONLY, "1");
         }
+        if let Some(store) = &self.store {
+            request = request.header(STORE, store.header());
+        }
         Ok(request.body(Full::new(body))?)
     }
 
@@ -294,6 +318,17 @@ where
     // The connection task ends when the sender or the body of the answer is dropped.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// A host that serves another store, in words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Misdirected(String);
+
+/// The whole body of an answer.
+async fn bytes(body: Incoming) -> anyhow::Result<Bytes> {
+    let body = Limited::new(body, BYTES_MAX).collect().await;
+    Ok(body.map_err(|error| anyhow::anyhow!(error))?.to_bytes())
 }
 
 fn understood(status: StatusCode) -> anyhow::Result<()> {

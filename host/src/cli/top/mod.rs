@@ -17,7 +17,7 @@ use besom_tui::dash::{Effect, Feed, Input, Options, State, ThemeChoice};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, ask, open};
 use besom_engine::api::Token;
 use besom_engine::host::clock;
 use besom_services::courier::tls;
@@ -87,7 +87,7 @@ pub struct Args {
 impl Args {
     /// Shows the dashboard until the user leaves it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let link = Link::new(self.addresses(global)?, self.readonly);
+        let link = self.link(global).await?;
         let theme = match self.theme {
             Colours::Auto => ThemeChoice::Auto,
             Colours::Light => ThemeChoice::Light,
@@ -108,7 +108,25 @@ impl Args {
         Quiet::begin(None)?.during(show(link, state)).await
     }
 
-    fn addresses(&self, global: &Global) -> Result<Vec<Address>, Failure> {
+    /// A link to the named hosts, or to that of the configuration, which has to serve the configured store.
+    async fn link(&self, global: &Global) -> Result<Link, Failure> {
+        if let Some(addresses) = self.addresses()? {
+            return Ok(Link::new(addresses, self.readonly));
+        }
+        let parsed = global.parsed()?;
+        let socket = parsed.sections().api.socket.clone();
+        let store = open::served(parsed.sections(), parsed.path());
+        if let Some(store) = &store
+            && let Some(theirs) = ask::other(&socket, store).await
+        {
+            let words = store.unlike(&theirs, socket.display(), "api.socket");
+            return Err(Failure::Setting(words));
+        }
+        Ok(Link::new(vec![Address::Unix(socket)], self.readonly).only_for(store))
+    }
+
+    /// The addresses of the command line; `None`: there are none.
+    fn addresses(&self) -> Result<Option<Vec<Address>>, Failure> {
         if let Some(file) = &self.token_file {
             let token = Token::read(file).map_err(|error| Failure::Usage(error.to_string()))?;
             let identity = self.cert.as_deref().zip(self.key.as_deref());
@@ -119,13 +137,10 @@ impl Args {
                 let remote = remote.map_err(|error| Failure::Usage(format!("{error:#}")))?;
                 Ok(Address::Tcp(Arc::new(remote)))
             };
-            return self.connect.iter().map(of).collect();
+            return self.connect.iter().map(of).collect::<Result<_, _>>().map(Some);
         }
-        if !self.socket.is_empty() {
-            return Ok(self.socket.iter().cloned().map(Address::Unix).collect());
-        }
-        let parsed = global.parsed()?;
-        Ok(vec![Address::Unix(parsed.sections().api.socket.clone())])
+        let named = self.socket.iter().cloned().map(Address::Unix);
+        Ok(Some(named.collect()).filter(|named: &Vec<_>| !named.is_empty()))
     }
 }
 

@@ -154,6 +154,14 @@ fn is_far(config: &Config) -> bool {
         && (addresses.is_empty() || !addresses.iter().all(std::net::IpAddr::is_loopback))
 }
 
+/// The server and the database of a URL, without a password. Does not connect.
+///
+/// # Errors
+/// Returns an error if the URL is invalid.
+pub fn database_of(url: &str) -> Result<String> {
+    Ok(Target::parse(url, &Options::default())?.shown)
+}
+
 fn shown(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         // No name contains an `@`: the end of a password that is not escaped is before it.

@@ -88,7 +88,7 @@ use besom_snapshot::Cause;
 use besom_snapshot::DeadGroup;
 
 pub use self::clock::TimeSource;
-pub use self::connect::is_unchecked;
+pub use self::connect::{database_of, is_unchecked};
 pub use self::fault::{Fault, Faults};
 pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCHEMA_DEFAULT};
 pub use self::shape::{Lack, describe, lack};

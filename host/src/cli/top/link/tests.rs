@@ -18,7 +18,7 @@ use super::{Address, Link, Remote};
 use besom_config::Overrides;
 use besom_doubles::coordination::MemoryLease;
 use besom_doubles::store::MemoryStore;
-use besom_engine::api::{Listener, Rights, Tokens, admin};
+use besom_engine::api::{Listener, Rights, Served, Tokens, admin, only_for};
 use besom_engine::gather::{Gatherer, Sources};
 use besom_engine::host::clock;
 use besom_engine::host::editing::Desk;
@@ -99,6 +99,7 @@ impl Site {
         let (stop, stopping) = watch::channel(false);
         let source = Arc::new(self.gatherer.clone());
         let router = admin::router(admin::Admin { source, readonly, stopping: stopping.clone() });
+        let router = only_for(router, Some(&store("this")));
         Serving { stop, task: tokio::spawn(listener.serve(router, stopping)) }
     }
 
@@ -151,6 +152,11 @@ impl Onlooker {
             }
         }
     }
+}
+
+/// A store that is identified by its name.
+fn store(name: &str) -> Served {
+    Served::new(format!("{name} store"), [name.to_owned()])
 }
 
 fn pause() -> Action {
@@ -310,6 +316,24 @@ async fn who_gave_up_the_right_to_change_things_changes_nothing() {
     let Answer::Refused(refusal) = answer else { panic!("{answer:?}") };
     assert_eq!(refusal.message, "this connection is read-only");
     assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn a_host_of_another_store_is_neither_shown_nor_asked() {
+    let (directory, path) = socket();
+    let site = Site::new(directory.path());
+    let serving = site.serve(Listener::unix(&path).await.unwrap(), false);
+    let link =
+        |name| Link::new(vec![Address::Unix(path.clone())], false).only_for(Some(store(name)));
+    let words = "serves this store, not that store: set api.socket to another path";
+    let lost = Onlooker::of(&link("that")).next().await;
+    assert!(matches!(&lost, Feed::Lost { why, .. } if why.contains(words)), "{lost:?}");
+    let answer = link("that").act(pause(), "why".into()).await;
+    let Answer::Refused(refusal) = answer else { panic!("{answer:?}") };
+    assert!(refusal.message.contains(words), "{refusal:?}");
+    assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
+    assert_eq!(Onlooker::of(&link("this")).next().await, Feed::Connected);
     serving.end().await;
 }
 
