@@ -34,7 +34,7 @@ pub use policy::{
     Start, start_of,
 };
 
-pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
+pub use unscanned::{Past, SCAN_GRACE, Scan, ScanEnd, unscanned_since};
 pub use unusual::{UNUSUAL_RUNS, Unusual};
 
 use crate::brake;

@@ -8,7 +8,7 @@ use besom_core::command::{Command, counted};
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
-use besom_core::plan::{Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
+use besom_core::plan::{Past, Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
     CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, HeldBack, LeftOut, Paced, RefusedPlan,
@@ -225,6 +225,9 @@ const COMMANDS_READ: u32 = 200;
 /// Maximum number of runs read for a task that has never completed a scan.
 const RUNS_READ: u32 = 100;
 
+/// Maximum number of slots read of a task that has not scanned.
+const SLOTS_READ: u32 = 1_000;
+
 /// Reads the store and combines it with what is known of the cluster.
 pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, store::Error> {
     let now = store.now().await?;
@@ -327,8 +330,21 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let state = &TaskState { paused: stop, ..state.clone() };
         let works_since =
             resumed_at(&commands, name, |run| own.contains(&run)).max(windows.opened_at(now));
-        let unscanned = defined
-            .and_then(|task| unscanned(task, state, &scans, !held.is_empty(), (now, works_since)));
+        let mut past = Past { runs: &scans, slots: &[], has_all: false };
+        let unscanned = |past| {
+            let (task, held) = (defined?, !held.is_empty());
+            unscanned(task, state, past, held, (now, works_since))
+        };
+        let mut since = unscanned(past);
+        let slots;
+        if let Some(first) = since {
+            // It may have begun later than its slot.
+            let from = first - defined.map_or(Duration::ZERO, |task| task.policy.jitter);
+            slots = store.slots(name, from, now, SLOTS_READ).await?;
+            (past.slots, past.has_all) = (&slots, slots.len() < SLOTS_READ as usize);
+            since = unscanned(past);
+        }
+        let unscanned = since;
         let ended = runs.iter().find(|run| run.ended_at.is_some()).filter(|run| run.held);
         let refused = match ended {
             Some(run) => refused_of(store, run.id).await?,
@@ -510,12 +526,12 @@ pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
 fn unscanned(
     task: &TaskOutline,
     state: &TaskState,
-    runs: &[Scan],
+    past: Past<'_>,
     held: bool,
     (now, works_since): (Time, Option<Time>),
 ) -> Option<Time> {
     let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
-    unscanned_since(now, &schedule, &task.policy, state, runs, held, works_since)
+    unscanned_since(now, &schedule, &task.policy, state, past, held, works_since)
 }
 
 /// If the leader refuses the changed file, replaces its tasks by those that run, as a host on this machine

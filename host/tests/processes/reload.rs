@@ -345,6 +345,29 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
     assert_eq!((&books["committed"], &books["dead"]), (&50.into(), &0.into()), "{audit}");
 }
 
+#[test]
+fn a_schedule_counts_as_missed_only_since_it_took_effect() {
+    let site = Site::new(&shares_every("@every 366d"));
+    site.create_tables();
+    let mut host = site.serve();
+    host.leads();
+    let trigger = ["task", "trigger", "share-expiry", "--wait", "60s"];
+    assert_eq!(site.json(&trigger).0, 0);
+    wait_for("its run", || (site.task("share-expiry")["last_result"] == "ok").then_some(()));
+    // Three days ago.
+    let earlier = "UPDATE besom_run SET slot = slot - ?1, started_at = started_at - ?1";
+    site.database().execute(earlier, [3 * 86_400 * SECOND_US]).expect("moved");
+    let minute = now_us() / SECOND_US / 60 % 60;
+    site.configure(&shares_every(&format!("{} * * * *", (minute + 30) % 60)));
+    host.says(" reloaded");
+    wait_for("the leader to take up the schedule", || {
+        let sql = "SELECT schedule LIKE '% * * * *%' FROM besom_task WHERE name = 'share-expiry'";
+        site.database().query_row(sql, [], |row| row.get(0)).ok().filter(|is: &bool| *is)
+    });
+    assert_eq!(site.task("share-expiry")["overdue_seconds"], 0.0);
+    host.stop();
+}
+
 /// A request for erasure: what is kept for a possible undo is removed with the retention.
 #[test]
 fn a_shorter_retention_of_images_takes_effect_with_the_reload() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{CatchUp, GRACE_MIN, Policy, Run, TaskState, start_of};
+use super::{CatchUp, GRACE_MIN, Policy, Run, SlotRecord, TaskState, start_of};
 use crate::cron::Schedule;
 use crate::time::Time;
 
@@ -41,23 +41,35 @@ impl From<&Run> for Scan {
     }
 }
 
+/// What is known of a task's past.
+#[derive(Debug, Clone, Copy)]
+pub struct Past<'a> {
+    /// Its latest runs, newest first; if the task has failed for longer than they reach, the oldest of them counts.
+    pub runs: &'a [Scan],
+    /// Its latest decided slots, newest first.
+    pub slots: &'a [SlotRecord],
+    /// Whether `slots` has all slots that were decided since the last complete scan.
+    pub has_all: bool,
+}
+
 /// The start of the first slot since the last complete scan, if that time has come and no scan for
-/// it has begun recently. `runs` are the task's latest runs, newest first; if the task has failed
-/// for longer than they reach, the oldest of them counts. None: the task is paused, runs by trigger
-/// only, or has scanned its tables as scheduled. A task that is `held` because the database refuses
+/// it has begun recently. None: the task is paused, runs by trigger only, has scanned its tables as scheduled, or no
+/// leader has taken up its schedule yet. A task that is `held` because the database refuses
 /// it does not scan, however recently its run began. `opened`: when its present window opened.
 pub fn unscanned_since(
     now: Time,
     schedule: &Schedule,
     policy: &Policy,
     state: &TaskState,
-    runs: &[Scan],
+    past: Past<'_>,
     held: bool,
     opened: Option<Time>,
 ) -> Option<Time> {
-    if state.paused.is_some() {
+    let is_taken_up = state.schedule.is_empty() || state.schedule == schedule.canonical();
+    if state.paused.is_some() || !is_taken_up {
         return None;
     }
+    let runs = past.runs;
     let complete = runs.iter().find(|run| run.ended == Some(ScanEnd::Complete));
     let looked = match (complete, runs.last()) {
         // A scan sees everything that was due when it began, whatever its slot.
@@ -74,7 +86,7 @@ pub fn unscanned_since(
         (CatchUp::Skip, Some(decided)) if idle => looked.max(decided),
         _ => looked,
     };
-    let slot = schedule.next_after(looked)?;
+    let slot = first_slot(schedule, looked, state.last_slot, past)?;
     let due = start_of(&state.task, schedule, policy, slot);
     let grace = match newest {
         Some(run) if run.ended.is_none() && !held && now.since(run.started_at) <= SCAN_GRACE => {
@@ -85,11 +97,30 @@ pub fn unscanned_since(
     (now > due + grace).then_some(due)
 }
 
+/// The first slot of a task after a time. Before its schedule took effect, it had the slots of another one.
+fn first_slot(
+    schedule: &Schedule,
+    after: Time,
+    last: Option<Time>,
+    past: Past<'_>,
+) -> Option<Time> {
+    let slot = schedule.next_after(after)?;
+    if !past.has_all && past.slots.last().is_none_or(|oldest| oldest.from > slot) {
+        return Some(slot);
+    }
+    match past.slots.iter().rfind(|decided| decided.to >= slot) {
+        Some(first) => Some(first.from.max(slot)),
+        // It counts from then.
+        None => last.map_or(Some(slot), |last| schedule.next_after(last.max(after))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Pause;
     use super::super::tests::{POLICY, minutely, secs, state};
+    use super::super::{Pause, SlotOutcome};
     use super::*;
+    use crate::ids::Term;
 
     fn scan(second: i64, ended: Option<ScanEnd>) -> Scan {
         Scan { slot: secs(second), started_at: secs(second), ended }
@@ -98,8 +129,45 @@ mod tests {
     const COMPLETE: Option<ScanEnd> = Some(ScanEnd::Complete);
     const FAILED: Option<ScanEnd> = Some(ScanEnd::Failed);
 
+    /// Without the slots.
+    fn of(runs: &[Scan]) -> Past<'_> {
+        Past { runs, slots: &[], has_all: false }
+    }
+
     fn since(now: i64, state: &TaskState, runs: &[Scan]) -> Option<Time> {
-        unscanned_since(secs(now), &minutely(), &POLICY, state, runs, false, None)
+        unscanned_since(secs(now), &minutely(), &POLICY, state, of(runs), false, None)
+    }
+
+    #[test]
+    fn a_schedule_counts_from_when_it_took_effect() {
+        let decided = |from, to| SlotRecord {
+            task: "sweep".into(),
+            from: secs(from),
+            to: secs(to),
+            count: 1,
+            outcome: SlotOutcome::Ran,
+            reason: String::new(),
+            run: None,
+            term: Term(1),
+        };
+        // Daily until 10:30, and minutely since.
+        let begun = TaskState { last_slot: Some(secs(630)), ..state(0) };
+        let before = TaskState { schedule: "0 0 * * * UTC".into(), ..state(0) };
+        let runs = [scan(661, None), scan(0, COMPLETE)];
+        let since = |now, state: &TaskState, runs, slots, has_all| {
+            let past = Past { runs, slots, has_all };
+            unscanned_since(secs(now), &minutely(), &POLICY, state, past, false, None)
+        };
+        assert_eq!(since(640, &before, &runs[1..], &[], true), None, "nobody has taken it up");
+        assert_eq!(since(640, &begun, &runs[1..], &[], true), None);
+        assert_eq!(since(666, &begun, &runs[1..], &[], true), Some(secs(660)), "nobody decides");
+        let first = [decided(660, 660)];
+        assert_eq!(since(666, &state(11), &runs, &first, true), None, "it scans");
+        let later = [decided(720, 720), decided(660, 660)];
+        assert_eq!(since(770, &state(12), &runs, &later, true), Some(secs(660)));
+        assert_eq!(since(770, &state(12), &runs, &later, false), Some(secs(60)), "not all of them");
+        let until = [decided(660, 660), decided(0, 0)];
+        assert_eq!(since(770, &state(11), &runs, &until, false), Some(secs(660)));
     }
 
     #[test]
@@ -116,8 +184,9 @@ mod tests {
     #[test]
     fn a_held_task_does_not_scan_however_lately_it_began() {
         let runs = [scan(660, None), scan(600, COMPLETE)];
-        let since =
-            |held| unscanned_since(secs(710), &minutely(), &POLICY, &state(11), &runs, held, None);
+        let since = |held| {
+            unscanned_since(secs(710), &minutely(), &POLICY, &state(11), of(&runs), held, None)
+        };
         assert_eq!((since(false), since(true)), (None, Some(secs(660))));
     }
 
@@ -126,7 +195,7 @@ mod tests {
         let runs = [scan(120, COMPLETE)];
         let since = |now, opened| {
             let opened = Some(secs(opened));
-            unscanned_since(secs(now), &minutely(), &POLICY, &state(10), &runs, false, opened)
+            unscanned_since(secs(now), &minutely(), &POLICY, &state(10), of(&runs), false, opened)
         };
         assert_eq!(since(602, 600), None, "it has just opened");
         assert_eq!(since(666, 601), Some(secs(660)));
@@ -157,8 +226,9 @@ mod tests {
         // Nobody led until 3,590; the slots until then were decided as missed.
         let runs = [scan(600, COMPLETE)];
         let policy = Policy { catch_up: CatchUp::Skip, ..POLICY };
-        let at =
-            |now| unscanned_since(secs(now), &minutely(), &policy, &state(59), &runs, false, None);
+        let at = |now| {
+            unscanned_since(secs(now), &minutely(), &policy, &state(59), of(&runs), false, None)
+        };
         assert_eq!((at(3_600), at(3_606)), (None, Some(secs(3_600))));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::{RunId, TaskName};
-use besom_core::plan::{SlotRecord, TaskState};
+use besom_core::plan::{ScanEnd, SlotRecord, TaskState};
 use besom_core::time::Time;
 use besom_snapshot::{
     DEAD_GROUPS_MAX, DeadGroup, HeldBack, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
@@ -25,7 +25,7 @@ const RUNS_KEPT: usize = 5_000;
 const RUNS_FIRST: u32 = 1_000;
 /// Number of runs read each time; more if all of them are new.
 const RUNS_AGAIN: u32 = 16;
-/// How far back slots are shown.
+/// How far back slots are shown, at least; it reaches to the last scan.
 const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
 
 /// Maximum number of leaderships shown.
@@ -270,6 +270,14 @@ impl Cache {
         Ok(())
     }
 
+    /// The slot of the last complete scan of a task; if none is known, that of its oldest run.
+    fn scanned(&self, task: &TaskName) -> Option<Time> {
+        let runs = || self.runs.values().filter(|run| run.task == task.as_str());
+        let complete =
+            |run: &&Arc<besom_snapshot::Run>| run.scan().ended == Some(ScanEnd::Complete);
+        Some(runs().rfind(complete).or_else(|| runs().next())?.slot)
+    }
+
     async fn read_slots(
         &mut self,
         store: &dyn Store,
@@ -282,6 +290,7 @@ impl Cache {
                 continue;
             }
             let back = Time(now.0.saturating_sub(SLOTS_BACK.as_micros() as i64));
+            let back = self.scanned(task).map_or(back, |scanned| back.min(scanned));
             let slots = store.slots(task, back, now, SLOTS_OF_TASK as u32).await?;
             self.slots.insert(task.clone(), (state.clone(), slots));
         }

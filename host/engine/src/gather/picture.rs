@@ -6,13 +6,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use besom_core::ids::{RunId, TaskName};
-use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Pause, Scan, TaskState, unscanned_since};
+use besom_core::plan::{
+    CatchUp, GRACE_DEFAULT, Overlap, Past, Pause, Scan, TaskState, unscanned_since,
+};
 use besom_core::ring::Assignment;
 use besom_core::time::Time;
 use besom_core::undo;
 use besom_snapshot::{
-    DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring, Snapshot,
-    TOPICS_MAX, Task, TermRow, Topic, WaitingReview,
+    DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
+    SLOTS_OF_TASK, Snapshot, TOPICS_MAX, Task, TermRow, Topic, WaitingReview,
 };
 
 use super::events::Events;
@@ -167,11 +169,13 @@ impl Picture {
                     .filter(|run| run.task == name.as_str())
                     .map(|run| run.scan())
                     .collect();
+                let has_all = slots.len() < SLOTS_OF_TASK;
+                let past = Past { runs: &runs, slots: &slots, has_all };
                 let (schedule, policy) = (task.schedule.as_ref()?, task.policy(GRACE_DEFAULT));
                 let held = Self::is_held(name, reading);
                 let paused = paused.clone().or_else(|| closed.clone());
                 let state = &TaskState { paused, ..state.clone() };
-                unscanned_since(reading.now, schedule, &policy, state, &runs, held, works_since)
+                unscanned_since(reading.now, schedule, &policy, state, past, held, works_since)
             });
             let task = Task {
                 orphaned: scheduled.is_none(),
