@@ -1,14 +1,11 @@
 //! What requires an operator's attention, most urgent first.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task, Topic,
-    of_code,
+    Cause, Held, HotKey, LastRun, Node, NodeState, Pause, RunState, Snapshot, Task, Topic, of_code,
 };
-use besom_core::plan::{SlotOutcome, Trigger, Unusual};
+use besom_core::plan::{SlotOutcome, Unusual};
 use besom_core::time::Time;
 
 /// A node that has been silent for longer is reported.
@@ -196,11 +193,9 @@ impl Found {
         }
     }
 
-    /// Reports a leadership that changes too often. Each pass leads under a term of its own, as a person wants it.
+    /// Reports a leadership that changes too often.
     fn leaders(&mut self, snapshot: &Snapshot, limits: &Thresholds) {
-        let of_pass = |run: &&Arc<Run>| run.trigger == Trigger::Pass;
-        let passes: BTreeSet<u64> =
-            snapshot.runs.iter().filter(of_pass).map(|run| run.term).collect();
+        let passes = snapshot.passes();
         let terms = snapshot.leadership.terms.iter();
         let recent = terms.filter(|term| self.now.since(term.since) < HOUR);
         let recent = recent.filter(|term| !passes.contains(&term.term)).count();

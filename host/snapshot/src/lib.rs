@@ -35,8 +35,11 @@ mod task;
 mod tests;
 mod topic;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use besom_core::plan::Trigger;
+use besom_core::undo;
 use serde::{Deserialize, Serialize};
 
 pub use attention::{
@@ -159,6 +162,20 @@ impl Snapshot {
             slowed.map(|pace| (node.name.as_str(), pace))
         });
         found.min_by_key(|(_, pace)| pace.rows_per_second)
+    }
+
+    /// The terms of passes (`besom run`, and `besom undo` without a host), as far as their runs are known. They are no
+    /// changes of leadership: each pass leads under a term of its own, as a person wants it.
+    pub fn passes(&self) -> BTreeSet<u64> {
+        let is_undo = |run: &Run| run.task == undo::TASK && run.trigger.request().is_some();
+        let (passes, others): (Vec<&Run>, Vec<&Run>) =
+            self.runs.iter().map(|run| &**run).partition(|run| run.trigger == Trigger::Pass);
+        let (undone, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|run| is_undo(run));
+        // A host undoes as well.
+        let leader = self.leadership.leader.iter().map(|leader| leader.term);
+        let led: BTreeSet<u64> = others.iter().map(|run| run.term).chain(leader).collect();
+        let undone = undone.iter().map(|run| run.term).filter(|term| !led.contains(term));
+        passes.iter().map(|run| run.term).chain(undone).collect()
     }
 
     /// Waiting items that could be executed now or at their next attempt (log and retries), of all

@@ -290,6 +290,12 @@ fn passes_are_no_changes_of_leadership_and_waiting_for_an_approval_is_no_duratio
     snapshot.runs.pop();
     let four = "the leadership has changed 4 times in the last hour";
     assert_eq!(texts(&snapshot), [(Urgency::Warning, four.to_owned())]);
+    let asked = || Trigger::Manual { by: "ann".into(), reason: String::new() };
+    let undo = Run { task: "undo".into(), trigger: asked(), ..pass(4) };
+    snapshot.runs.push(Arc::new(undo));
+    assert_eq!(texts(&snapshot), [], "a pass of `besom undo`");
+    snapshot.runs.push(Arc::new(Run { trigger: Trigger::Schedule, ..pass(4) }));
+    assert_eq!(texts(&snapshot), [(Urgency::Warning, four.to_owned())], "a host has undone it");
 
     let mut snapshot = healthy();
     let ended = |mode, took: i64| LastRun {

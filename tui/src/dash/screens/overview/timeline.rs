@@ -1,5 +1,6 @@
 //! The leaders as a timeline: `▏a t41───▏b t42──────`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use besom_core::time::Time;
@@ -8,10 +9,16 @@ use besom_snapshot::TermRow;
 /// How far back the timeline reaches.
 pub(super) const REACH: Duration = Duration::from_secs(3_600);
 
-/// The timeline in this many columns, and the number of changes in it.
-pub(super) fn leaders(terms: &[TermRow], now: Time, columns: usize) -> (String, usize) {
+/// The timeline in this many columns, and the number of changes in it, without the terms of passes.
+pub(super) fn leaders(
+    terms: &[TermRow],
+    passes: &BTreeSet<u64>,
+    now: Time,
+    columns: usize,
+) -> (String, usize) {
     let start = now - REACH;
-    let changes = terms.iter().filter(|term| term.since > start && term.since <= now).count();
+    let changes = terms.iter().filter(|term| term.since > start && term.since <= now);
+    let changes = changes.filter(|term| !passes.contains(&term.term)).count();
     let column = |at: Time| {
         let into = at.since(start).as_micros() * columns as u128 / REACH.as_micros();
         (into as usize).min(columns)
@@ -68,8 +75,10 @@ mod tests {
                 2,
             ),
         ] {
-            assert_eq!(leaders(&terms, now, 24), (expected.to_owned(), changes), "{terms:?}");
+            let drawn = leaders(&terms, &BTreeSet::new(), now, 24);
+            assert_eq!(drawn, (expected.to_owned(), changes), "{terms:?}");
         }
-        assert_eq!(leaders(&[term(1, "a", 1)], now, 0), (String::new(), 1));
+        assert_eq!(leaders(&[term(1, "a", 1)], &BTreeSet::new(), now, 0), (String::new(), 1));
+        assert_eq!(leaders(&[term(1, "a", 1)], &BTreeSet::from([1]), now, 0), (String::new(), 0));
     }
 }

@@ -241,7 +241,8 @@ pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
         changes => format!(" {changes} changes/h"),
     };
     let columns = usize::from(area.width).saturating_sub(10 + told(99).len());
-    let (line, changes) = timeline::leaders(&cx.snap.leadership.terms, cx.now, columns);
+    let terms = &cx.snap.leadership.terms;
+    let (line, changes) = timeline::leaders(terms, &cx.snap.passes(), cx.now, columns);
     let x = put(buf, area, 0, 0, " leaders  ", theme.dim);
     let x = x + put(buf, area, x, 0, &line, theme.text);
     put(buf, area, x, 0, &told(changes), theme.dim);
