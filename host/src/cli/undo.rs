@@ -24,7 +24,7 @@ use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
 use besom_engine::host::retaken::{self, Retaken};
-use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_part};
+use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_part, nothing_kept};
 use besom_ports::history;
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store, UNDO_GRANTS};
 use besom_ports::task::TaskDefinition;
@@ -162,6 +162,11 @@ impl Args {
         let store = Arc::clone(&assembly.ports.store);
         let leads = assembly.ports.coordination.leader().await?.is_some();
         refuse_unknown(&*store, &target, leads).await?;
+        if !self.plan_again
+            && let Some(why) = nothing_kept(&*store, &target).await?
+        {
+            return Err(Failure::Failed(why));
+        }
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
         let plan_again = self.plan_again;
         let rows = match keys.is_empty() {

@@ -145,6 +145,25 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     site.balanced();
 }
 
+#[test]
+fn an_undo_of_what_is_kept_no_longer_changes_nothing() {
+    let (site, db) = site();
+    let run = removed(&site, &db);
+    db.execute_batch(
+        "UPDATE besom_history SET undo = NULL, undo_bytes = 0; UPDATE besom_task SET undo_bytes = 0",
+    )
+    .expect("as keep_removed has it");
+    for more in [&[][..], &["--dry-run"]] {
+        let (code, said) = site.said(&[&["undo", &run], more].concat());
+        assert!(code == 1 && said.contains("nothing can be put back"), "{code}: {said}");
+        assert!(said.contains("keep_removed"), "{said}");
+    }
+    let (_, commands) = site.json(&["commands", "ls"]);
+    assert_eq!(commands, serde_json::json!([]));
+    assert_eq!(site.task("old-sessions")["paused"], Value::Null);
+    site.balanced();
+}
+
 /// Single rows of an item come back, and with the next undo the others.
 #[test]
 fn chosen_rows_of_an_item_come_back_alone() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::command::{Action, Command, DeadSelector, MessageSelector, Undo, check_reason};
+use besom_core::command::{Action, Command, DeadSelector, MessageSelector, check_reason};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
 use besom_core::ring::NodeName;
@@ -25,6 +25,7 @@ use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::host::retaken::{self, Retaken};
+use crate::host::undo::nothing_kept;
 use besom_ports::members::MemberState;
 use besom_ports::store::{self, HistoryQuery, HistoryRow, Letters, Store};
 use besom_ports::task::TaskDefinition;
@@ -132,8 +133,12 @@ impl Gatherer {
         }
         if let Command::Undo(of) = command
             && !of.plan_again
+            && let Ok(target) = Target::parse(&of.target)
         {
-            self.pause_for(caller, of, reason).await?;
+            if let Some(why) = nothing_kept(self.store(), &target).await.map_err(refused)? {
+                return Err(why);
+            }
+            self.pause_for(caller, &target, reason).await?;
         }
         let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
         let asked = asked.map_err(refused)?;
@@ -144,15 +149,20 @@ impl Gatherer {
     }
 
     /// Pauses the task whose next run would take the rows of an undo again.
-    async fn pause_for(&self, caller: &Caller, of: &Undo, reason: &str) -> Result<(), Refused> {
-        let Ok(target) = Target::parse(&of.target) else { return Ok(()) };
+    async fn pause_for(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        reason: &str,
+    ) -> Result<(), Refused> {
         let defined = Arc::clone(&self.sources().defined.borrow());
         let known = |task: &TaskName| Some(Arc::clone(&defined.work.tasks.get(task)?.definition));
-        let again = retaken::retaken(self.store(), known, &target).await.map_err(refused)?;
+        let again = retaken::retaken(self.store(), known, target).await.map_err(refused)?;
         match again.filter(|of| of.in_ranges) {
             Some(Retaken { task, .. }) => {
                 let why = (&*caller.by, reason);
-                retaken::pause(self.store(), &task, &of.target, why).await.map_err(refused)
+                let target = target.to_string();
+                retaken::pause(self.store(), &task, &target, why).await.map_err(refused)
             }
             None => Ok(()),
         }

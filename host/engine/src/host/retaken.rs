@@ -27,7 +27,7 @@ const PENDING_READ: u32 = 1_000;
 pub struct Retaken {
     /// The task.
     pub task: TaskName,
-    /// Whether it plans ranges, and something of the target is not undone yet.
+    /// Whether it plans ranges, and something of the target is kept and not undone yet.
     pub in_ranges: bool,
 }
 
@@ -84,12 +84,14 @@ async fn put_back(store: &dyn Store, target: &Target) -> store::Result<Option<Ta
     Ok(None)
 }
 
-/// Whether something of a target is not undone yet.
+/// Whether something of a target is kept and not undone yet.
 async fn is_open(store: &dyn Store, target: &Target) -> store::Result<bool> {
     let mut rows = history::Rows::of_target(store, target);
     while let Some(row) = rows.next().await? {
         if is_candidate(&row)
+            && row.undo_bytes > 0
             && Recorded::of_item(store, row.run, row.id).await?.by(row.run, row.id).is_none()
+            && store.kept(row.id).await?.is_some_and(|kept| kept.rows > 0)
         {
             return Ok(true);
         }

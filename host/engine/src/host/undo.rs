@@ -223,6 +223,27 @@ pub fn is_candidate(row: &HistoryRow) -> bool {
     row.outcome == End::Committed && (row.rows > 0 || row.undo_bytes > 0)
 }
 
+/// Why nothing of a target can be put back, if none of the rows that it has changed is kept.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn nothing_kept(store: &dyn Store, target: &Target) -> store::Result<Option<String>> {
+    let (mut rows, mut has_changed) = (history::Rows::of_target(store, target), false);
+    while let Some(row) = rows.next().await? {
+        if is_candidate(&row) {
+            has_changed = true;
+            if row.undo_bytes > 0 {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(has_changed.then(|| {
+        format!(
+            "the rows of {target} are kept no longer (keep_removed, or purged), or never were: nothing can be put back"
+        )
+    }))
+}
+
 /// Whether a row of the history has changed rows that a request puts back.
 pub fn is_part(request: &Undo, row: &HistoryRow) -> bool {
     is_candidate(row) && request.has(&key_of(row.run, row.id))
