@@ -24,6 +24,8 @@ pub enum Cause {
     Replaced,
     /// The task's reads take longer than its calls may.
     Slow,
+    /// Another session keeps a table locked that the task needs.
+    Locked,
     /// There is no room for its results: for messages waiting to be delivered, or on the disk.
     Full,
     /// The receiver of a topic does not accept its messages.
@@ -62,6 +64,7 @@ impl fmt::Display for Cause {
             Cause::Restored => "restored",
             Cause::Replaced => "replaced",
             Cause::Slow => "slow reads",
+            Cause::Locked => "locked",
             Cause::Full => "full",
             Cause::Broker => "broker",
             Cause::NotTaken => "not taken",

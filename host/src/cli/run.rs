@@ -12,7 +12,7 @@ use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
 use besom_core::review::{Plan, Review, State};
 use besom_core::time::Time;
-use besom_snapshot::LeftOut;
+use besom_snapshot::{Held, LeftOut};
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
@@ -27,7 +27,7 @@ use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::history;
 use besom_ports::members::Members as _;
-use besom_ports::store::{Command, Counts, DeadSelector, HistoryQuery, Letters, Run, Store};
+use besom_ports::store::{self, Command, Counts, DeadSelector, HistoryQuery, Letters, Run, Store};
 use besom_ports::task::TaskDefinition;
 use besom_product::retention::rule;
 
@@ -60,7 +60,8 @@ pub struct Args {
     tasks: Vec<String>,
 }
 
-/// How long a pass may be held, by a missing privilege or a broken stream, before it ends with the cause.
+/// How long a pass may be held, by a missing privilege, a locked table or a broken stream, before it ends with the cause;
+/// it goes on while other tasks work.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
 /// What a pass has done with the items of a task. Its JSON is printed with `--output json`.
@@ -222,10 +223,18 @@ impl Args {
         // Several tasks may have the same one.
         let mut known = BTreeSet::new();
         let refused: Vec<_> = refused.filter(|why| known.insert(why.to_string())).collect();
+        // A lock ends, so that the next pass may find none.
+        let only_locked =
+            assembly.config.refused.is_empty() && unmatched::is_locked_only(&assembly.config);
         if assembly.config.tasks.is_empty() && !refused.is_empty() {
-            return Err(Problems(refused).into());
+            let words = refused.iter().map(|why| why.message.as_str()).collect::<Vec<_>>();
+            return Err(match only_locked {
+                true => Failure::Unreachable(words.join("; ")),
+                false => Problems(refused).into(),
+            });
         }
         let of_the_others = |fine: Exit| match (fine, refused.is_empty()) {
+            (Exit::Fine, false) if only_locked => Exit::Unreachable,
             (Exit::Fine, false) => Exit::Configuration,
             (exit, _) => exit,
         };
@@ -842,9 +851,11 @@ async fn work_off(
                 }
                 // A host would wait until the cause is fixed; a pass gives up.
                 let now = besom_engine::host::clock::wall();
-                let held = assembly.ports.health.held();
-                let held = held.iter().find(|held| now.since(held.since) > HELD_MAX);
-                if let Some(held) = held.filter(|_| stopping.is_none()) {
+                let all = assembly.ports.health.held();
+                let held = all.iter().find(|held| now.since(held.since) > HELD_MAX);
+                if let Some(held) = held.filter(|_| stopping.is_none())
+                    && !others_work(assembly, &all).await.unwrap_or(false)
+                {
                     let task = held.task.as_deref().unwrap_or("this pass");
                     stopping = Some(Failure::Failed(format!(
                         "{task} is held ({}): {}; committed changes are kept, the remaining items wait",
@@ -856,6 +867,22 @@ async fn work_off(
             }
         }
     }
+}
+
+/// Whether a task of the pass works that is neither held nor waits for somebody.
+async fn others_work(assembly: &Assembly, held: &[Held]) -> store::Result<bool> {
+    let store = &*assembly.ports.store;
+    let (runs, now) = (store.active_runs().await?, store.now().await?);
+    let states = store.task_states().await?;
+    let works = |run: &Run| {
+        let is_own =
+            |held: &Held| held.task.as_deref().is_none_or(|task| run.task.as_str() == task);
+        let is_paused = states.iter().any(|of| of.task == run.task && of.paused.is_some());
+        let definition = assembly.config.tasks.get(&run.task);
+        let is_open = definition.is_some_and(|of| Pause::until_open(&of.windows, now).is_none());
+        is_open && !is_paused && !run.held && !held.iter().any(is_own)
+    };
+    Ok(runs.iter().any(works))
 }
 
 /// Returns the counters of each task.

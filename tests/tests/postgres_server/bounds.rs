@@ -239,6 +239,45 @@ fn guards_that_take_too_long_are_ended_and_change_nothing() {
     });
 }
 
+/// A migration of the product: its tasks are held, and others go on. A row that somebody has locked is another matter.
+#[test]
+fn a_locked_table_is_told_from_a_locked_row() {
+    block_on(async {
+        let options = Options { lock_timeout: Duration::from_millis(50), ..patient() };
+        let fixture = Postgres::open_with(options).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("a", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.log("task").await.pop().expect("an item");
+        let batch = || world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("a", 2)]))]);
+        let pid: i32 = product.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let named = |said: &str| {
+            let by = format!("\"things\" is locked by process {pid} of the server");
+            assert!(said.contains(&by), "{said}");
+        };
+        product.batch_execute("BEGIN; SELECT FROM things FOR UPDATE").await.unwrap();
+        let said = world.store().commit(&batch()).await;
+        assert!(matches!(said, Err(Error::Busy(_))), "{said:?}");
+        // As CREATE INDEX has it.
+        product.batch_execute("ROLLBACK; BEGIN; LOCK TABLE things IN SHARE MODE").await.unwrap();
+        match world.store().commit(&batch()).await {
+            Err(Error::Refused(Cause::Locked, said)) => named(&said),
+            other => panic!("{other:?}"),
+        }
+        product.batch_execute("LOCK TABLE things IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        match view.count(Some(&"a".into()), "things", &[], 1).await {
+            Err(Error::Refused(Cause::Locked, said)) => named(&said),
+            other => panic!("{other:?}"),
+        }
+        product.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(view.count(Some(&"a".into()), "things", &[], 1).await.unwrap(), 1);
+        assert_eq!(world.store().commit(&batch()).await.unwrap().outcomes, [Outcome::Committed]);
+        world.balanced().await;
+    });
+}
+
 #[test]
 fn before_images_have_a_size_limit() {
     block_on(async {

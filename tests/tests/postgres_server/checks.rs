@@ -72,6 +72,44 @@ fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
     });
 }
 
+/// A migration of the product holds a table for long.
+#[test]
+fn a_locked_table_is_named_with_its_holder_and_the_others_are_compared() {
+    block_on(async {
+        let lock_timeout = Duration::from_millis(50);
+        let fixture = Postgres::open_with(Options { lock_timeout, ..patient() }).await;
+        let product = fixture.database().connect().await;
+        let others = SESSIONS.replace("sessions", "others");
+        product.batch_execute(&format!("{SESSIONS} {others}")).await.unwrap();
+        let locked = "SET application_name = 'migrate'; BEGIN;
+                      LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE";
+        product.batch_execute(locked).await.unwrap();
+        let pid: i32 = product.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let mut both = sessions();
+        let other = Collection {
+            name: "others".into(),
+            table: "others".into(),
+            ..both["sessions"].clone()
+        };
+        both.insert("others".into(), other);
+        let store = fixture.inner();
+        let found = shown(store.check(&both).await.unwrap());
+        let [(of_others, true, _), (place, false, message)] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (of_others.as_str(), place.as_str()),
+            ("indexes.by_expiry", MappingFault::LOCKED)
+        );
+        let holder = format!("process {pid} of the server");
+        for part in ["\"sessions\" is locked by", &holder, "application \"migrate\""] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        product.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(store.check(&both).await.unwrap().len(), 2, "none is locked");
+    });
+}
+
 /// PostgreSQL builds no index of a partitioned table concurrently.
 #[test]
 fn an_index_of_a_partitioned_table_is_proposed_as_it_can_be_built() {

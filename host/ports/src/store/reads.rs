@@ -152,7 +152,7 @@ pub struct MappingFault {
     /// The collection whose mapping is concerned.
     pub collection: String,
     /// The key within the collection's table in `besom.toml` that is wrong: `table`,
-    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`.
+    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`; or [`MappingFault::LOCKED`].
     pub place: String,
     /// What is wrong and how to correct it.
     pub message: String,
@@ -163,6 +163,8 @@ pub struct MappingFault {
 impl MappingFault {
     /// The place of a fault about rows that a foreign key deletes with those of the collection.
     pub const CASCADES: &str = "accept_cascades";
+    /// The place of a table that another session has locked: whether it differs from its mapping is not known.
+    pub const LOCKED: &str = "lock";
 }
 
 /// The sets of rows that one act has read, as collected by the runtime.

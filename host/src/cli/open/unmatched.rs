@@ -17,7 +17,7 @@ use besom_product::retention;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Leaves out the tasks that `faults` of the mapping concern, and returns the other faults, as warnings. If nothing
-/// would be left to do, no task is left out, and all faults are returned as they are.
+/// would be left to do, no task is left out, and all faults are returned as they are; unless it is only locks, which end.
 pub async fn hold(
     store: &dyn Store,
     resolved: &mut Resolved,
@@ -32,7 +32,7 @@ pub async fn hold(
     others.extend(leave_out(&mut held, &deleting, |_| true));
     let config = held.partial();
     let idle = config.tasks.is_empty() && config.refused.is_empty() && config.topics.is_empty();
-    if idle && !config.unmatched.is_empty() {
+    if idle && !config.unmatched.is_empty() && !is_locked_only(config) {
         return Ok(faults.into_iter().chain(deleting).collect());
     }
     *resolved = held;
@@ -94,15 +94,21 @@ pub async fn until_matched(store: &dyn Store, config: &Config) {
     }
 }
 
+/// Whether tasks are held, and all of them because other sessions have locked tables.
+pub fn is_locked_only(config: &Config) -> bool {
+    let is_locked = |fault: &MappingFault| fault.place == MappingFault::LOCKED;
+    !config.unmatched.is_empty() && known(config).all(is_locked)
+}
+
 /// Logs the tasks that are held, unless that was logged before.
 pub fn say(config: &Config, before: Option<&Config>) {
     let is_known = |task, faults| before.is_some_and(|of| of.unmatched.get(task) == Some(faults));
     for (task, faults) in &config.unmatched {
         if !is_known(task, faults) {
             let why = Problems(places(faults));
-            tracing::warn!(
-                "{task} is held, because a table differs from its mapping; the other tasks run\n{why}"
-            );
+            let locked = faults.iter().all(|(fault, _)| fault.place == MappingFault::LOCKED);
+            let what = if locked { "is locked" } else { "differs from its mapping" };
+            tracing::warn!("{task} is held, because a table {what}; the other tasks run\n{why}");
         }
     }
     let before = before.into_iter().flat_map(|config| config.unmatched.keys());

@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use super::catalog::{ColumnFound, TableFound};
 use super::error::{Job, invalid};
+use super::locks;
 use super::mapping::{DIALECT, Mapping, PARTITIONED, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, cell, params};
@@ -19,6 +20,11 @@ use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Keeper, Reaction};
 use besom_tables::plan::Good;
 use besom_tables::qualified;
+
+/// The savepoint before the rows of a table are read.
+const UNREAD: &str = "unread";
+/// How long a table is waited for once another one was found locked.
+const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// All faults of all collections, in the order of their names.
 pub(super) async fn check(
@@ -229,9 +235,18 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                 let may = Privileges::of(session, table.oid).await?;
                 compare_privileges(&mut found, &may, is_anchor(collection, collections));
                 if may.select && found.is_whole() {
-                    compare_units(&mut found, session, mapped).await?;
-                    compare_spelling(&mut found, session, mapped, table).await?;
-                    compare_pages(&mut found, &view, mapped, table).await?;
+                    session.batch(&format!("SAVEPOINT {UNREAD}")).await?;
+                    match compare_rows(&mut found, &view, mapped, table).await {
+                        Err(failure) if locks::has_waited(&failure) => {
+                            // The other tables that the same session has locked are not waited for as long.
+                            session.batch(&format!("ROLLBACK TO {UNREAD}; {SHORT_WAIT}")).await?;
+                            let of = (collection.table.as_str(), table.oid);
+                            let told = locks::told(session, of, locks::Use::Read).await?;
+                            let free = || format!("{:?} was locked until now", collection.table);
+                            found.fault(MappingFault::LOCKED, told.unwrap_or_else(free));
+                        }
+                        compared => compared?,
+                    }
                 }
             }
             _ => {}
@@ -243,6 +258,18 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         }
     }
     Ok(faults)
+}
+
+/// What only the rows of a table, or the plans of statements that read them, can tell.
+async fn compare_rows(
+    found: &mut Check<'_>,
+    view: &View<'_>,
+    mapped: &Table,
+    table: &TableFound,
+) -> Job<()> {
+    compare_units(found, view.session, mapped).await?;
+    compare_spelling(found, view.session, mapped, table).await?;
+    compare_pages(found, view, mapped, table).await
 }
 
 /// Whether a table does not belong to the product: it is Besom's own, or the catalog's.

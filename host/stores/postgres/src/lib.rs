@@ -29,6 +29,7 @@ mod items;
 mod leadership;
 mod ledger;
 mod lines;
+mod locks;
 mod lookup;
 mod mapping;
 mod nudge;
@@ -162,7 +163,7 @@ impl PostgresStore {
     /// Commits a batch, or only tries to.
     async fn attempt(&self, batch: &Batch, trial: bool) -> Result<Attempted> {
         let doubts = self.pools.doubts();
-        match self.commit_once(batch, trial).await {
+        let done = match self.commit_once(batch, trial).await {
             // A deployment has changed columns: the catalog is read again.
             Err(Error::Refused(Cause::Schema, _) | Error::Busy(_))
                 if self.pools.doubts() != doubts =>
@@ -170,7 +171,21 @@ impl PostgresStore {
                 self.commit_once(batch, trial).await
             }
             done => done,
+        };
+        match done {
+            // A trial waits for a moment only.
+            Err(Error::Busy(said)) if !trial => {
+                Err(self.locked(batch).await.unwrap_or(Error::Busy(said)))
+            }
+            done => done,
         }
+    }
+
+    /// The refusal of a batch that other sessions keep from its tables; none: they do not.
+    async fn locked(&self, batch: &Batch) -> Option<Error> {
+        let session = self.look().await.ok()?;
+        let mapping = self.mapping(&session).await.ok()?;
+        locks::refused_commit(&session, &mapping, &self.collections(), batch).await
     }
 
     /// Whether sessions that are not Besom's have been seen to write in the last seconds.

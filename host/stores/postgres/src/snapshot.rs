@@ -18,7 +18,7 @@ use super::connect::Canceller;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::session::{Pipeline, Session};
-use super::{lookup, outbox, range, tenants};
+use super::{locks, lookup, outbox, range, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
 use besom_tables::late;
 use besom_tables::plan::Good;
@@ -202,7 +202,8 @@ macro_rules! read {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(failure)) => {
                 untouched(session, &failure).await;
-                Err(inner.error($of, failure))
+                let locked = locks::refused_read(session, &inner.mapping, $of, &failure).await;
+                Err(locked.unwrap_or_else(|| inner.error($of, failure)))
             }
             None => {
                 // Further reads would wait for this one: the snapshot ends with it.

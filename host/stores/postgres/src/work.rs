@@ -24,11 +24,12 @@ pub(super) struct Work<'a> {
     pub(super) undo: bool,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
     /// The collections that its guards and changes use.
-    pub(super) fn collections(&self) -> impl Iterator<Item = &str> {
-        let changed = self.proposal.changes.iter().filter_map(Change::collection);
-        let guarded = self.proposal.guards.iter().filter_map(|guard| match guard {
+    pub(super) fn collections(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let Proposal { changes, guards, .. } = self.proposal;
+        let changed = changes.iter().filter_map(Change::collection);
+        let guarded = guards.iter().filter_map(|guard| match guard {
             Guard::Columns { collection, .. } | Guard::Missing { collection, .. } => {
                 Some(collection.as_str())
             }
