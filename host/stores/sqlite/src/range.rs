@@ -13,10 +13,10 @@ use super::lookup::{invalid, selected, weight};
 use super::mapping::{DIALECT, Mapping, Params, Table, push_quoted};
 use super::plan::{self, Fault, refuse};
 use super::tenants::next_tenant;
-use super::values::cells;
+use super::values::{RawCell, cells};
 use besom_ports::store::{Range, RangePage};
 use besom_tables::conditions::within;
-use besom_tables::range::{Cursor, Page, Part, tried};
+use besom_tables::range::{Cursor, Page, Part, Stored, tried};
 use besom_tables::room::Room;
 
 /// Reads a page.
@@ -28,7 +28,7 @@ pub(super) fn read(
     room: Room,
 ) -> Job<RangePage> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
-    let cursor: Option<Cursor<Value>> = Cursor::of(range).map_err(invalid)?;
+    let cursor: Option<Cursor<RawCell>> = Cursor::of(range).map_err(invalid)?;
     let mut reading = Reading::new(conn, table, range, room)?;
     if tenant.is_some() || table.tenant().is_none() {
         let next = reading.read(tenant, cursor.and_then(|c| c.at))?;
@@ -70,7 +70,7 @@ pub(super) fn fault_of_next_page(
     let reading = Reading::new(conn, table, &range, Room::new(u64::MAX))?;
     let tenant = table.tenant().map(|_| Tenant::from(""));
     // The plan does not depend on the values.
-    let behind = vec![Value::Integer(0); reading.page.order.len()];
+    let behind = vec![RawCell::Integer(0); reading.page.order.len()];
     let mut sorts = None;
     for step in reading.page.steps(Some(behind)).map_err(invalid)? {
         let (mut sql, mut params) = (String::new(), Vec::new());
@@ -97,7 +97,7 @@ struct Reading<'a> {
     select: String,
     columns: Vec<Column>,
     key: Vec<Column>,
-    page: Page<'a, Value>,
+    page: Page<'a, RawCell>,
 }
 
 impl<'a> Reading<'a> {
@@ -129,8 +129,8 @@ impl<'a> Reading<'a> {
     fn read(
         &mut self,
         tenant: Option<&Tenant>,
-        after: Option<Vec<Value>>,
-    ) -> Job<Option<Vec<Value>>> {
+        after: Option<Vec<RawCell>>,
+    ) -> Job<Option<Vec<RawCell>>> {
         self.page.last = None;
         for step in self.page.steps(after).map_err(invalid)? {
             let (mut sql, mut params) = (String::new(), Vec::new());
@@ -150,7 +150,7 @@ impl<'a> Reading<'a> {
     fn query<'v>(
         &self,
         tenant: Option<&'v Tenant>,
-        begin: &'v [Part<Value>],
+        begin: &'v [Part<RawCell>],
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Job<()>
@@ -179,7 +179,7 @@ impl<'a> Reading<'a> {
                 Part::NotNull => " IS NOT NULL",
             });
             if let Part::Equal(value) | Part::Behind(value) = part {
-                params.push(raw_cell(value));
+                params.push(value.param());
             }
         }
         let fixed = begin.iter().take_while(|part| matches!(part, Part::Equal(_))).count();
@@ -193,7 +193,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads rows until the page is full; returns the position if it is.
-    fn rows(&mut self, sql: &str, params: &[ToSqlOutput<'_>]) -> Job<Option<Vec<Value>>> {
+    fn rows(&mut self, sql: &str, params: &[ToSqlOutput<'_>]) -> Job<Option<Vec<RawCell>>> {
         let mut statement = self.conn.prepare_cached(sql)?;
         let mut rows = statement.query(params_from_iter(params))?;
         while let Some(row) = rows.next()? {
@@ -219,8 +219,7 @@ impl<'a> Reading<'a> {
             }
             // Only if the page may end here: the next page continues after this row.
             if self.page.is_full() {
-                let last: rusqlite::Result<_> =
-                    (order_at..end).map(|i| Ok(raw_value(row.get_ref(i)?))).collect();
+                let last: rusqlite::Result<_> = (order_at..end).map(|i| row.get(i)).collect();
                 self.page.last = Some(last?);
             }
         }
@@ -228,7 +227,13 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A cell as stored, whatever its column's kind: a cursor has to find its position again.
+impl Stored for RawCell {
+    fn is_null(&self) -> bool {
+        *self == RawCell::Null
+    }
+}
+
+/// A cell as stored, whatever its column's kind, to be shown: of a text that is not UTF-8 only an approximation.
 pub(super) fn raw_value(cell: ValueRef<'_>) -> Value {
     match cell {
         ValueRef::Null => Value::Null,
@@ -239,7 +244,7 @@ pub(super) fn raw_value(cell: ValueRef<'_>) -> Value {
     }
 }
 
-/// Reverses [`raw_value`].
+/// A value as it is stored, of a kind that [`raw_value`] returns.
 pub(super) fn raw_cell(value: &Value) -> ToSqlOutput<'_> {
     match value {
         Value::Integer(i) => ToSqlOutput::from(*i),

@@ -18,10 +18,10 @@ use super::effects::{Effects, Kept, Stop};
 use super::fits;
 use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
-use super::range::{raw_cell, raw_value};
+use super::range::raw_value;
 use super::restore::is_triggered;
 use super::statements::Statements;
-use super::values::{decode, names_of};
+use super::values::{RawCell, decode, names_of};
 use besom_ports::store::{Error, Left, Range};
 use besom_record::{increased, kept, no_sum};
 use besom_tables::conditions::{columns_of_range, of_range};
@@ -90,7 +90,7 @@ impl Effects<'_> {
         let mapping = self.mapping;
         let table = mapping.table(&range.collection)?;
         let (place, is_row_id) = self.place_of(table)?;
-        let (after, until) = ends::<Value>(range)?;
+        let (after, until) = ends::<RawCell>(range)?;
         let read = Range::from(range);
         let page = Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |_| true)?;
         let tests = page.between(after.as_deref(), until.as_deref())?;
@@ -536,7 +536,7 @@ pub(super) fn affinity(declared: &str) -> &'static str {
     }
 }
 
-fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {
+fn written<'v>(test: &'v Test<RawCell>, order: &[String], params: &mut Params<'v>) -> String {
     test.sql(&mut |one| {
         let (at, operator, cell) = match one {
             Test::Equal(at, cell) => (at, "IS", cell),
@@ -548,7 +548,7 @@ fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>)
             Test::NotNull(at) => return format!("{} IS NOT NULL", quote(&order[*at])),
             Test::All(_) | Test::Any(_) => return String::new(),
         };
-        params.push(raw_cell(cell));
+        params.push(cell.param());
         let column = quote(&order[*at]);
         match one {
             Test::Below(..) | Test::AtMost(..) => {

@@ -6,6 +6,8 @@ use besom_core::ids::Tenant;
 use besom_core::time::{Time, date_of, date_text};
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use besom_record::images::{Lent, unhex};
 use besom_tables::encoding::{
@@ -165,21 +167,60 @@ pub(super) enum RawCell {
     Blob(Vec<u8>),
 }
 
+/// Packed like the [`Value`] of the cell, as the rows of before-images are: a cursor has to find its position again.
+impl Serialize for RawCell {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let lent = match self {
+            RawCell::Null => Lent::Null,
+            RawCell::Integer(number) => Lent::Integer(*number),
+            RawCell::Real(bits) => Lent::Float(f64::from_bits(*bits)),
+            RawCell::Text(text) => match str::from_utf8(text) {
+                Ok(text) => Lent::Text(text.into()),
+                Err(_) => Lent::Garbled(text.into()),
+            },
+            RawCell::Blob(bytes) => Lent::Bytes(bytes.into()),
+        };
+        lent.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawCell {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RawCell, D::Error> {
+        let unfit = || D::Error::custom("no value of a cell");
+        Ok(match Value::deserialize(from)? {
+            Value::Null => RawCell::Null,
+            Value::Integer(number) => RawCell::Integer(number),
+            Value::Float(number) => RawCell::Real(number.to_bits()),
+            Value::Text(text) => RawCell::Text(text.into_bytes()),
+            Value::Json(garbled) => RawCell::Text(unhex(&garbled).ok_or_else(unfit)?),
+            Value::Bytes(bytes) => RawCell::Blob(bytes),
+            _ => return Err(unfit()),
+        })
+    }
+}
+
 impl From<&str> for RawCell {
     fn from(text: &str) -> RawCell {
         RawCell::Text(text.into())
     }
 }
 
-impl ToSql for RawCell {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
+impl RawCell {
+    /// As a parameter of a statement.
+    pub(super) fn param(&self) -> ToSqlOutput<'_> {
+        ToSqlOutput::Borrowed(match self {
             RawCell::Null => ValueRef::Null,
             RawCell::Integer(number) => ValueRef::Integer(*number),
             RawCell::Real(bits) => ValueRef::Real(f64::from_bits(*bits)),
             RawCell::Text(text) => ValueRef::Text(text),
             RawCell::Blob(bytes) => ValueRef::Blob(bytes),
-        }))
+        })
+    }
+}
+
+impl ToSql for RawCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.param())
     }
 }
 
