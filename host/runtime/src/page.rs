@@ -20,6 +20,9 @@ pub(super) const CURSOR_BYTES_MAX: usize = 4 * 1024;
 /// items without a due time by a later value.
 const DUE_MICROS_MAX: i64 = 100_000 * 366 * 86_400 * 1_000_000;
 
+/// Maximum length of what a task says of a row without a key, in characters.
+const WHY_CHARS_MAX: usize = 200;
+
 /// A violation of the contract: the cause of the fault, and its message.
 pub(super) type Violation = (&'static str, String);
 
@@ -70,7 +73,12 @@ pub(super) fn candidates(
     for c in page.candidates {
         match name("its key", &c.key, false) {
             Ok(()) => candidates.push(candidate(c, tenant)?),
-            Err((_, why)) => {
+            Err((_, mut why)) => {
+                // The SDK says so why it makes no key of a row.
+                if c.key.is_empty() && !c.version.is_empty() {
+                    why.push_str(": ");
+                    why.extend(c.version.chars().take(WHY_CHARS_MAX));
+                }
                 let first = shown(&c.key);
                 tracing::warn!(key = first, why, "a candidate is left out");
                 left_out.add(&LeftOut { rows: 1, first, why, ..LeftOut::default() });
@@ -208,6 +216,9 @@ mod tests {
         let of = |all| candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
         let (found, _, left_out) = of(all);
         assert_eq!((left_out.rows, left_out.first.as_str()), (3, ""));
+        let why =
+            |version: &str| of(vec![wit::Candidate { version: version.into(), ..plain("") }]).2.why;
+        assert_eq!((&*why(""), &*why("NULL")), ("its key is empty", "its key is empty: NULL"));
         assert_eq!(of(vec![plain(&long)]).2.why, "its key has 1025 bytes: at most 1024");
         let keys: Vec<_> = found.iter().map(|candidate| candidate.key.as_str()).collect();
         assert_eq!(keys, ["a", "b"]);

@@ -1,4 +1,5 @@
-//! SQLite enforces no types: a value that is none of its column's kind is taken by no condition.
+//! SQLite enforces no types: a value that is none of its column's kind is taken by no condition, and a row with an odd
+//! key keeps no others.
 
 use crate::site::Site;
 
@@ -78,5 +79,71 @@ fn a_value_of_another_kind_is_taken_by_no_condition() {
             let [by_at, by_n] = deleted(&format!("where = \"{condition}\", chunk = {chunk}"));
             assert_eq!((by_at, by_n), (instants.clone(), integers.clone()), "{condition}, {chunk}");
         }
+    }
+}
+
+/// Keys of a column of texts. Only of the first one a row by itself can be an item.
+const KEYS: [&str; 8] = [
+    "CAST(x'610062' AS TEXT)",
+    "NULL",
+    "NULL",
+    "'k' || printf('%.1100c', 'x')",
+    "'k' || printf('%.6000c', 'x')",
+    "CAST(x'ff' AS TEXT)",
+    "CAST(x'80ff' AS TEXT)",
+    "x'00'",
+];
+
+const KEYED: &str = r#"
+[collections.t]
+key = ["token"]
+columns = { token = "text", at = { type = "timestamp", encoding = "seconds" } }
+indexes = { by_at = ["at"] }
+[tasks.old]
+plugin = "retention"
+schedule = "@every 30d"
+collections.rows = "t"
+settings = { by = "at", older_than = "14d", chunk = CHUNK }
+"#;
+
+/// Each odd row is at the end of a part: the others go with it, or without it, and come back.
+#[test]
+fn a_row_with_an_odd_key_keeps_no_others() {
+    for (chunk, left, said) in
+        [(2, 0, ""), (3, 0, ""), (1, 0, ""), (0, 7, "its key is empty: `token` holds NULL")]
+    {
+        let site = Site::new(&KEYED.replace("CHUNK", &chunk.to_string()));
+        let db = site.database();
+        db.execute_batch(
+            "CREATE TABLE t (token TEXT PRIMARY KEY, at INTEGER); CREATE INDEX t_at ON t (at, token)",
+        )
+        .expect("a table");
+        for (at, key) in KEYS.iter().enumerate() {
+            let sql =
+                format!("INSERT INTO t VALUES ('a{at}', {at}), ({key}, {at}), ({at}, 9000000000)");
+            db.execute_batch(&sql).expect("rows");
+        }
+        let count = || -> i64 {
+            let sql = "SELECT count(*) FROM t WHERE at < 100";
+            db.query_row(sql, [], |row| row.get(0)).expect("an answer")
+        };
+        let (code, passed) = site.json(&["run"]);
+        assert_eq!((code, &passed[0]["dead"]), (0, &0.into()), "{chunk}: {passed:#}");
+        assert_eq!(
+            (count(), &passed[0]["rows"]),
+            (left, &(16 - left).into()),
+            "{chunk}: {passed:#}"
+        );
+        let left_out = &passed[0]["left_out"];
+        assert_eq!(left_out["rows"].as_i64().unwrap_or_default(), left, "{chunk}: {passed:#}");
+        assert!(left_out["why"].as_str().unwrap_or_default().contains(said), "{passed:#}");
+        // No item of one row can end at a text of 6,000 characters: the second run has those behind it.
+        let runs: &[&str] = if chunk == 1 { &["2", "1"] } else { &["1"] };
+        for run in runs {
+            let (code, undone) = site.json(&["undo", run]);
+            assert_eq!(code, 0, "{chunk}: {undone:#}");
+        }
+        assert_eq!(count(), 16, "{chunk}");
+        site.balanced();
     }
 }

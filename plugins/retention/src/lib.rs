@@ -37,6 +37,8 @@ const CHUNK_MAX: i64 = 10_000;
 const PREFIXES_MAX: usize = 32;
 /// Maximum number of conditions that are left to the database.
 const IMPLIED_MAX: usize = 32;
+/// Maximum size of the place of a row in a cursor, in bytes; the number of a part is before it.
+const CURSOR_BYTES_MAX: usize = 4 * 1024 - 4;
 /// A row that is set and would match again within this time would be changed by every run.
 const SOON_MS: u64 = 60_000;
 /// The first instant that every store can hold: the year 1.
@@ -407,14 +409,32 @@ impl Call {
         if !self.plan.takes(&values(row), ctx.now, self.oldest) {
             return Ok(None);
         }
-        let key = &ctx.described(ROWS)?.key;
-        let key = key.iter().map(|column| row.value(column)).collect::<Result<Vec<_>>>()?;
-        let candidate = Candidate::of(&key)?;
+        let Described { key, columns, .. } = ctx.described(ROWS)?;
+        let value = |column: &String| {
+            let value = row.value(column)?;
+            let own = columns.iter().find(|(name, _)| name == column);
+            let own = own.and_then(|(_, ty)| Kind::named(ty));
+            // A database that enforces no types would not find the row by it again.
+            match value == Value::Null || own.is_some_and(|own| !own.has(&value)) {
+                true => Err(unfit(column, &value)),
+                false => Ok(value),
+            }
+        };
+        let candidate = Candidate::of(&key.iter().map(value).collect::<Result<Vec<_>>>()?)?;
         Ok(Some(match row.value(&self.plan.by)? {
             Value::Date(day) => candidate.version(Day(day)),
             _ => candidate.version(row.get::<Time>(&self.plan.by)?),
         }))
     }
+}
+
+fn unfit(column: &str, value: &Value) -> Error {
+    let held = match value {
+        Value::Null => "NULL",
+        _ => "a value of another kind",
+    };
+    let message = format!("`{column}` holds {held}: correct the row, or map another key");
+    Error::permanent(key::UNFIT, message)
 }
 
 fn values(row: &Row) -> impl Fn(&str) -> Value {
@@ -489,8 +509,8 @@ impl Task for Retention {
         }
         let Place { part, after } = call.place(cursor);
         let Some(prefix) = call.prefix(part) else { return Ok(sets::nothing()) };
-        let range = Range { prefix: prefix.clone(), after, ..call.range(ctx)?.limit(limit) };
-        let mut page = scanned(&range, |row| call.candidate(ctx, row))?;
+        let range = Range { prefix: prefix.clone(), after, ..call.range(ctx)? };
+        let mut page = call.scan_rows(ctx, range, limit)?;
         page.next = call.cursor(Place::past(part, page.next));
         Ok(page)
     }
@@ -512,6 +532,36 @@ impl Task for Retention {
 }
 
 impl Call {
+    /// A page of rows. It ends at a row whose place fits into a cursor: rows with longer places are left out by their
+    /// keys, and would otherwise keep the rows behind them.
+    fn scan_rows(&self, ctx: &Context, mut range: Range, limit: u32) -> Result<Page> {
+        let (mut page, mut size) = (sets::nothing(), limit);
+        loop {
+            range.limit = size;
+            let mut more = match scanned(&range, |row| self.candidate(ctx, row)) {
+                // What one call may read is used up.
+                Err(error) if page.scanned > 0 && error.code == sets::LIMIT_EXCEEDED => {
+                    return Ok(page);
+                }
+                more => more?,
+            };
+            let is_long = more.next.as_ref().is_some_and(|next| next.len() > CURSOR_BYTES_MAX);
+            if is_long && size > 1 {
+                size /= 2;
+                continue;
+            }
+            page.scanned += more.scanned;
+            page.candidates.append(&mut more.candidates);
+            size = limit.saturating_sub(page.candidates.len() as u32);
+            range.after = more.next;
+            if !is_long || size == 0 {
+                // The next run begins again, if all of the page were such rows.
+                page.next = range.after.filter(|_| !is_long);
+                return Ok(page);
+            }
+        }
+    }
+
     fn act_on_rows(&self, ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
         let Call { plan, oldest, .. } = self;
         let oldest = *oldest;

@@ -12,11 +12,16 @@ const LISTS_MAX: usize = 8;
 /// When rows that other transactions hold are tried again, in milliseconds.
 const HELD_MS: u64 = 1_000;
 /// The error of a read beyond what one call may read.
-const LIMIT_EXCEEDED: &str = "limit-exceeded";
+pub(crate) const LIMIT_EXCEEDED: &str = "limit-exceeded";
 /// The note with the number of rows of an item, from which the host tells how many of them stayed as they were.
 const PLANNED_ROWS: &str = "planned_rows";
 /// Maximum number of pages that are read for one page of candidates.
 const PAGES_MAX: usize = 32;
+
+/// Maximum size of a place in an item, in bytes: a payload of 4 KiB has two.
+const PLACE_BYTES_MAX: usize = 2_040;
+/// Maximum size of the key of an item, in bytes.
+const KEY_BYTES_MAX: usize = 1_024;
 
 /// Where a scan goes on: in which part of the index, and after which place there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +60,14 @@ impl Part {
         Part { prefix: place.part, after: place.after.clone(), until: None, rows: 0 }
     }
 
-    /// The item for its rows up to this place; `last` is what the last one is found by.
+    /// The item for its rows up to this place; `last` is what the last one is found by. A place that is too long is
+    /// left out: the conditions say which rows are meant, and there are never more than planned.
     fn item(&mut self, last: &[Value], until: &Option<Vec<u8>>) -> Result<Candidate> {
         self.until.clone_from(until);
-        Ok(Candidate::of(last)?.version(self.rows).payload(self.pack()))
+        for place in [&mut self.after, &mut self.until] {
+            place.take_if(|place| is_long(place));
+        }
+        Ok(Candidate::new(name_of(last)?).version(self.rows).payload(self.pack()))
     }
 
     /// As the payload of an item: the number of rows, then each place, with its length before it, then the number of
@@ -89,6 +98,27 @@ impl Part {
         let (after, until) = (place()?, place()?);
         let prefix = if bytes.is_empty() { 0 } else { number(&mut bytes)? };
         bytes.is_empty().then_some(Part { prefix, after, until, rows })
+    }
+}
+
+fn is_long(place: &[u8]) -> bool {
+    place.len() > PLACE_BYTES_MAX
+}
+
+/// The key of an item, by `by` and the key of its last row. That key may hold NULL, a value of another kind than its
+/// column, or a long text: then a digest is in its place.
+fn name_of(last: &[Value]) -> Result<String> {
+    match key::encode(last) {
+        Ok(name) if name.len() <= KEY_BYTES_MAX => Ok(name),
+        _ => {
+            // FNV-1a
+            let digest =
+                format!("{last:?}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                    (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+                });
+            let digest = Value::Bytes(digest.to_be_bytes().to_vec());
+            key::encode(&[last.first().cloned().unwrap_or(Value::Null), digest])
+        }
     }
 }
 
@@ -194,9 +224,12 @@ impl Call {
         let (mut page, mut place) = (nothing(), self.place(cursor));
         let mut part = Part::from(&place);
         let mut last: Vec<Value> = Vec::new();
+        // The number of rows of a page is halved until it ends at a place that an item can have; 0: there is none.
+        let mut size = self.chunk;
         for pages in 1.. {
             let Some(prefix) = self.prefix(place.part) else { break };
-            let limit_of_page = self.chunk - part.rows;
+            let rows_left = self.chunk - part.rows;
+            let limit_of_page = if size == 0 { rows_left } else { size.min(rows_left) };
             let mut range = range.clone().limit(limit_of_page);
             range.prefix.clone_from(prefix);
             range.after.clone_from(&place.after);
@@ -208,8 +241,18 @@ impl Call {
                 Some(Err(error)) => return Err(error),
                 None => break,
             };
+            let mut until = read.after().map(<[u8]>::to_vec);
+            if until.as_ref().is_some_and(|place| is_long(place)) {
+                if size > 0 {
+                    size = limit_of_page / 2;
+                    continue;
+                }
+                // An item without an end; the next run goes on behind its rows.
+                until = None;
+            }
+            let is_cut = limit_of_page < rows_left;
+            size = self.chunk;
             page.scanned += rows.len() as u64;
-            let until = read.after().map(<[u8]>::to_vec);
             place = Place::past(place.part, until.clone());
             // Also what was read by the conditions: a database that enforces no types compares values of any.
             let meant = |row: &usize| {
@@ -226,7 +269,7 @@ impl Call {
             let is_short = until.is_some() && rows.len() < limit_of_page as usize;
             let is_over = is_short || pages >= PAGES_MAX;
             // An item has rows of one part of the index.
-            let is_whole = part.rows >= self.chunk || until.is_none();
+            let is_whole = part.rows >= self.chunk || until.is_none() || is_cut;
             if part.rows > 0 && is_whole {
                 page.candidates.push(part.item(&last, &until)?);
             }
@@ -293,5 +336,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_item_has_a_name_whatever_the_key_of_its_last_row_holds() {
+        let (at, key) = (Value::Timestamp(7), |key: &str| Value::Text(key.to_owned()));
+        let name = |last: Value| name_of(&[at.clone(), last]).expect("a name");
+        assert_eq!(name(key("a\0b")), "!1970-01-01T00:00:00.000007Z/a%00b");
+        let odd =
+            [Value::Null, Value::Float(1.5), key(&"x".repeat(2_000)), key(&"x".repeat(2_001))];
+        let names = odd.map(name);
+        assert!(names.iter().all(|name| name.len() == 46), "{names:?}");
+        assert!((1..4).all(|at| !names[..at].contains(&names[at])), "{names:?}");
     }
 }

@@ -4,10 +4,13 @@
 //! kinds have a prefix: `#42` is an integer, `@...` a UUID, `=0aff` bytes, `!2026-01-31T08:00:00Z` a
 //! timestamp and `~2026-01-31` a date. A timestamp before the year 1 or after 9999 is `!` and its
 //! microseconds, such a date `~` and its days.
-//! In text, `/`, `%` and a leading prefix character are escaped as `%XX`.
+//! In text, `/`, `%`, NUL and a leading prefix character are escaped as `%XX`.
 
 use crate::value::kind;
 use crate::{Day, Error, Result, Time, Value};
+
+/// The code of the error of a value that cannot be part of a key.
+pub const UNFIT: &str = "unfit-key";
 
 const MARKS: [char; 5] = ['#', '@', '=', '!', '~'];
 
@@ -68,7 +71,7 @@ fn encode_value(value: &Value) -> Result<String> {
 }
 
 fn unfit(value: &Value) -> Error {
-    Error::permanent("unfit-key", format!("{} cannot be part of an item's key", kind(value)))
+    Error::permanent(UNFIT, format!("{} cannot be part of an item's key", kind(value)))
 }
 
 fn decode_value(part: &str) -> Option<Value> {
@@ -96,7 +99,7 @@ fn decode_value(part: &str) -> Option<Value> {
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.chars().enumerate() {
-        if c == '/' || c == '%' || (at == 0 && MARKS.contains(&c)) {
+        if matches!(c, '/' | '%' | '\0') || (at == 0 && MARKS.contains(&c)) {
             out.push_str(&format!("%{:02X}", c as u32));
         } else {
             out.push(c);
@@ -147,6 +150,7 @@ mod tests {
             (vec![text("a/b"), text("c")], "a%2Fb/c"),
             (vec![text("a"), text("b/c")], "a/b%2Fc"),
             (vec![text("100%")], "100%25"),
+            (vec![text("a\0b")], "a%00b"),
             (vec![text("#42")], "%2342"),
             (vec![text("a#42")], "a#42"),
             (vec![text("")], ""),

@@ -2,6 +2,7 @@
 
 use crate::bindings::besom::task::types as wire;
 use crate::bindings::exports::besom::task::housekeeping::Guest;
+use crate::key::UNFIT;
 use crate::store;
 use crate::{Candidate, Context, Error, Item, Manifest, Page, Range, Result, Row, Verdict, log};
 
@@ -23,7 +24,7 @@ pub trait Task {
     ///
     /// # Errors
     /// An error excludes the row and logs a warning, so that one invalid row does not block the
-    /// rows after it.
+    /// rows after it. The host counts rows with the error `unfit-key` as left out.
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>>;
 
     /// One verdict per item, in their order; see [`each`].
@@ -53,7 +54,8 @@ pub trait Task {
 }
 
 /// Reads a page of a range and returns the candidates among its rows. An error of `candidate`
-/// excludes the row and logs a warning.
+/// excludes the row and logs a warning. For a row with the error `unfit-key` a candidate with an empty key and
+/// the message as its version is returned, which the host leaves out, counts and tells of.
 ///
 /// # Errors
 /// The page cannot be read.
@@ -67,7 +69,7 @@ pub fn scanned(
         Ok(candidate) => candidate,
         Err(error) => {
             log::warn(format!("skipped a row of {}: {}", range.collection, error.message));
-            None
+            (error.code == UNFIT).then(|| Candidate::new("").version(error.message))
         }
     });
     Ok(Page { candidates: candidates.collect(), next: rows.next, scanned, extra: Vec::new() })
