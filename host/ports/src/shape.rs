@@ -205,11 +205,12 @@ fn without_key<'a>(index: &'a [String], key: &[String]) -> &'a [String] {
     }
 }
 
+/// Number of rows in which values are looked for, if no index finds them: a column may be NULL in most rows.
+pub const ROWS_LOOKED_AT: u32 = 100_000;
 /// A remark: what a mapping as instants was guessed from.
 pub const BY_NUMBERS: &str = "instants, judging by the name and the numbers in the rows";
-/// A remark: how a column of whole numbers without rows is mapped if it holds instants.
-pub const FOR_INSTANTS: &str =
-    "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
+/// A remark: how a column in which no number was found is mapped if it holds instants.
+pub const FOR_INSTANTS: &str = "no number was found in its rows; for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
 
 /// Words in the name of a column that holds instants.
 const WORDS: [&str; 17] = [

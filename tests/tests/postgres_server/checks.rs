@@ -110,6 +110,29 @@ fn a_locked_table_is_named_with_its_holder_and_the_others_are_compared() {
     });
 }
 
+#[test]
+fn a_key_that_may_be_null_is_warned_of() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let table = "CREATE TABLE sessions (session_id text UNIQUE, expires_at timestamptz);
+                     CREATE INDEX ON sessions (expires_at, session_id)";
+        product.batch_execute(table).await.unwrap();
+        let store = fixture.inner();
+        let found = shown(store.check(&sessions()).await.unwrap());
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(place, "key");
+        let fix = "ALTER TABLE sessions ALTER COLUMN \"session_id\" SET NOT NULL";
+        assert!(
+            message.contains("\"session_id\" may be NULL in rows of \"sessions\""),
+            "{message}"
+        );
+        assert!(message.contains(fix), "{message}");
+        product.batch_execute(fix).await.unwrap();
+        assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
+    });
+}
+
 /// PostgreSQL builds no index of a partitioned table concurrently.
 #[test]
 fn an_index_of_a_partitioned_table_is_proposed_as_it_can_be_built() {

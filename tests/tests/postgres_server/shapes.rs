@@ -297,6 +297,45 @@ fn what_a_mapping_cannot_have_is_said_or_left_out() {
     assert!(refused.contains("no primary key and no unique index"), "{refused}");
 }
 
+/// A primary key of SQLite may hold NULL, and so may a unique index.
+#[test]
+fn a_key_without_null_is_preferred() {
+    let created = "CREATE TABLE s (id TEXT PRIMARY KEY, code TEXT UNIQUE, no INT NOT NULL UNIQUE);";
+    for (sql, key) in [
+        (created.to_owned(), "id"),
+        (format!("{created} INSERT INTO s VALUES ('a', 'b', 1), (NULL, 'c', 2)"), "no"),
+        ("CREATE TABLE s (code TEXT UNIQUE, no INT NOT NULL UNIQUE)".to_owned(), "no"),
+        ("CREATE TABLE s (code TEXT UNIQUE, no INT)".to_owned(), "code"),
+    ] {
+        let shape = of_sqlite(&sql, "s");
+        assert_eq!(shape.key, [key], "{sql}");
+        let remark = shape.columns.iter().find(|found| found.name == key).expect("a column");
+        let is_said = remark.remark.as_ref().is_some_and(|said| said.starts_with("may be NULL"));
+        assert_eq!(is_said, key == "code", "{sql}: {remark:?}");
+    }
+}
+
+/// The numbers of a column that is NULL in most rows are found.
+#[test]
+fn a_column_of_instants_whose_first_rows_are_null_is_mapped_as_such() {
+    let sql = "CREATE TABLE s (id integer PRIMARY KEY, deleted_at bigint, seen_at bigint, none_at bigint);
+         INSERT INTO s (id, deleted_at, seen_at)
+           WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 900)
+           SELECT id, CASE WHEN id = 400 THEN 1764000000 END, CASE WHEN id > 450 THEN 1764000000000 END FROM n;";
+    for shape in [of_sqlite(sql, "s"), of_postgres(sql, "s")] {
+        let text = section(&shape, "s", None);
+        for (name, encoding) in [("deleted_at", "seconds"), ("seen_at", "millis")] {
+            let line =
+                format!("\n{name} = {{ type = \"timestamp\", encoding = \"{encoding}\" }}  # ");
+            assert!(text.contains(&line), "{text}");
+        }
+        let none = text.lines().find(|line| line.starts_with("none_at = \"integer\""));
+        assert!(none.is_some_and(|line| {
+            line.contains("; no number was found in its rows; for instants: {")
+        }));
+    }
+}
+
 #[test]
 fn an_unknown_table_is_answered_with_those_that_are_there() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -228,7 +228,13 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                 found.fault("table", format!("{name:?} {said}"));
             }
             "r" | "p" => {
-                found.key(&table.indexes);
+                let is_unique = found.key(&table.indexes);
+                let nullable = |name: &&String| table.column(name).is_some_and(|c| c.nullable);
+                for column in collection.key.iter().filter(|name| is_unique && nullable(name)) {
+                    let (of, name) = (qualified(&collection.table), quote(column));
+                    let fix = format!("ALTER TABLE {of} ALTER COLUMN {name} SET NOT NULL");
+                    found.null_key(column, false, &fix);
+                }
                 for (name, columns) in &collection.indexes {
                     found.index(&table.indexes, name, columns);
                 }

@@ -3,7 +3,8 @@
 use besom_core::collection::{Column, Encoding};
 use besom_core::value::Kind;
 use besom_ports::shape::{
-    BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
+    BY_NUMBERS, Described, FOR_INSTANTS, Found, ROWS_LOOKED_AT, Reference, Shape,
+    is_named_as_instant, unit_of,
 };
 
 use super::catalog::{ColumnFound, TableFound, tables};
@@ -17,8 +18,8 @@ use besom_ports::store::Result;
 use besom_tables::check::{identifying, of_some_rows, present, whole};
 use tokio_postgres::Row;
 
-/// Number of rows looked at for the unit of instants.
-const ROWS: i64 = 200;
+/// Number of values looked at for the unit of instants.
+const VALUES: u32 = 200;
 
 /// Describes a table or view of the database of a URL.
 ///
@@ -193,12 +194,23 @@ async fn of_column(session: &Session, table: &TableFound, of: &ColumnFound) -> J
     })
 }
 
-/// Whole numbers of a column.
+/// Whole numbers of a column, which may be NULL in most rows.
 async fn numbers(session: &Session, table: &TableFound, column: &str) -> Job<Vec<i64>> {
-    let sql = format!(
-        "SELECT value FROM (SELECT {}::int8 AS value FROM {} LIMIT $1) looked WHERE value IS NOT NULL",
-        quote(column),
-        table.name
-    );
-    session.all(&sql, params![ROWS], cell).await
+    let begins = |columns: &[String]| columns.first().is_some_and(|first| first == column);
+    let (name, column) = (&table.name, quote(column));
+    let all = format!("SELECT {column} AS value FROM {name}");
+    let first = format!("{all} LIMIT {ROWS_LOOKED_AT}");
+    // In the order of an index NULL is at the end, and the first values are the least, such as 0 for never.
+    let by_index = table.indexes.iter().any(|index| begins(&index.columns));
+    let by_index = by_index.then(|| format!("{all} ORDER BY {column}"));
+    for rows in std::iter::once(first).chain(by_index) {
+        let sql = format!(
+            "SELECT value::int8 FROM ({rows}) looked WHERE value IS NOT NULL LIMIT {VALUES}"
+        );
+        let found: Vec<i64> = session.all(&sql, params![], cell).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
 }

@@ -6,11 +6,12 @@ use besom_core::collection::{Anchor, Collections, Operations};
 use rusqlite::Connection;
 
 use super::error::Job;
-use super::mapping::{DIALECT, Table};
+use super::mapping::{DIALECT, Table, quote};
 use super::range::{NextPage, fault_of_next_page};
 use super::range_change::common;
 use super::statements::Statements;
 use super::stored::{self, Declared};
+use besom_ports::shape::ROWS_LOOKED_AT;
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Index, Keeper, Reaction, Reference, present};
 
@@ -29,7 +30,9 @@ pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<Map
         compare_columns(&mut found, conn, &columns)?;
         if kind == "table" {
             let indexes = indexes(conn, &collection.table, &columns)?;
-            found.key(&indexes);
+            if found.key(&indexes) {
+                compare_key(&mut found, conn, &columns)?;
+            }
             compare_indexes(&mut found, conn, &indexes)?;
         }
         for anchor in &collection.anchors {
@@ -139,6 +142,41 @@ fn compare_columns(found: &mut Check<'_>, conn: &Connection, columns: &[Declared
         Some((fault.message, fault.warning))
     });
     Ok(())
+}
+
+/// No row has NULL in its key. A primary key that may hold it, as most texts may, is a fault of its rows alone.
+fn compare_key(found: &mut Check<'_>, conn: &Connection, columns: &[Declared]) -> Job<()> {
+    let collection = found.collection;
+    for name in &collection.key {
+        let Some(own) = columns.iter().find(|own| DIALECT.same(&own.name, name)) else { continue };
+        if own.not_null {
+            continue;
+        }
+        match has_null(conn, &collection.table, name)? {
+            true => found.null_key(name, true, "give them a value"),
+            false if own.key_position == 0 => found.null_key(name, false, "declare it NOT NULL"),
+            false => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a column is NULL in one of the first rows, or in any if an index begins with it.
+pub(super) fn has_null(conn: &Connection, table: &str, column: &str) -> Job<bool> {
+    let limit = match begins_index(conn, table, column)? {
+        true => String::new(),
+        false => format!(" LIMIT {ROWS_LOOKED_AT}"),
+    };
+    let (table, column) = (quote(table), quote(column));
+    let sql = format!("SELECT 1 FROM (SELECT {column} AS c FROM {table}{limit}) WHERE c IS NULL");
+    Ok(conn.exists(&sql, [])?)
+}
+
+/// Whether an index of all rows begins with a column.
+pub(super) fn begins_index(conn: &Connection, table: &str, column: &str) -> Job<bool> {
+    let sql = "SELECT 1 FROM pragma_index_list(?1) l JOIN pragma_index_info(l.name) i
+               WHERE l.partial = 0 AND i.seqno = 0 AND lower(i.name) = lower(?2)";
+    Ok(conn.exists(sql, [table, column])?)
 }
 
 /// Each declared index is covered by an index of the database that begins with it, and pages over

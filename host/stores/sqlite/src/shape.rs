@@ -5,11 +5,12 @@ use std::path::Path;
 use besom_core::collection::{Column, Encoding};
 use besom_core::value::Kind;
 use besom_ports::shape::{
-    BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
+    BY_NUMBERS, Described, FOR_INSTANTS, Found, ROWS_LOOKED_AT, Reference, Shape,
+    is_named_as_instant, unit_of,
 };
 use rusqlite::{Connection, params};
 
-use super::check::{indexes, tables};
+use super::check::{begins_index, has_null, indexes, tables};
 use super::error::Job;
 use super::mapping::{DIALECT, quote};
 use super::open::reading;
@@ -41,11 +42,29 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
     };
     let own = declared(conn, name)?;
     let found = if kind == "table" { indexes(conn, name, &own)? } else { Vec::new() };
-    let columns = own.iter().map(|column| of_column(conn, name, column)).collect::<Job<_>>()?;
+    let mut columns =
+        own.iter().map(|column| of_column(conn, name, column)).collect::<Job<Vec<_>>>()?;
+    // A primary key may hold NULL, but seldom does.
+    let mut set = Vec::new();
+    for column in &own {
+        let is_set =
+            column.not_null || (column.key_position > 0 && !has_null(conn, name, &column.name)?);
+        set.extend(is_set.then_some(column.name.as_str()));
+    }
+    let mut key = identifying(&found, |column| set.contains(&column));
+    if key.is_empty() {
+        key = identifying(&found, |_| true);
+    }
+    for column in columns
+        .iter_mut()
+        .filter(|column| key.contains(&column.name) && !set.contains(&column.name.as_str()))
+    {
+        column.remark = Some("may be NULL: no row is found again by that".to_owned());
+    }
     Ok(Described::Table(Shape {
         table: name.clone(),
         columns,
-        key: identifying(&found, |_| true),
+        key,
         indexes: whole(&found),
         not_null: of_some_rows(&found),
         partial: partial(conn, name)?,
@@ -89,7 +108,8 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
     let (name, ty) = (declared.name.clone(), declared.ty.clone());
     let found = |column, remark| Found { name: name.clone(), declared: ty.clone(), column, remark };
     let named = is_named_as_instant(&name);
-    let unit = if named { unit_of(&numbers(conn, table, &name)?) } else { None };
+    let numbers = if named { numbers(conn, table, &name)? } else { Vec::new() };
+    let unit = unit_of(&numbers);
     let text = Column { kind: Kind::Text, encoding: Encoding::Native };
     let of = |column| -> Job<Sample> {
         Ok(samples(conn, table, &[(&name, column)])?.pop().unwrap_or_default())
@@ -106,7 +126,7 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
         let remark = match kind {
             Kind::Timestamp if by_unit.is_some() => Some(BY_NUMBERS),
             Kind::Timestamp if is_empty => Some(GUESSED),
-            Kind::Integer if is_empty && named => Some(FOR_INSTANTS),
+            Kind::Integer if named && numbers.is_empty() => Some(FOR_INSTANTS),
             _ => None,
         };
         // A text that is named as an instant: why it is none.
@@ -116,15 +136,22 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
     Ok(found(None, odd))
 }
 
-/// Whole numbers of a column.
+/// Whole numbers of a column, which may be NULL in most rows.
 fn numbers(conn: &Connection, table: &str, column: &str) -> Job<Vec<i64>> {
-    let (table, column) = (quote(table), quote(column));
-    // Rows, not values, are counted: a column may hold none.
-    let sql = format!(
-        "SELECT value FROM (SELECT {column} AS value FROM {table} LIMIT ?1)
-         WHERE typeof(value) = 'integer'"
-    );
-    Ok(conn.all(&sql, params![VALUES], |r| r.get(0))?)
+    let all = format!("SELECT {} AS value FROM {}", quote(column), quote(table));
+    let first = format!("{all} LIMIT {ROWS_LOOKED_AT}");
+    // In the order of an index, the first ones are the least, such as 0 for never.
+    let by_index = begins_index(conn, table, column)?.then_some(all);
+    for rows in std::iter::once(first).chain(by_index) {
+        let sql = format!(
+            "SELECT value FROM ({rows}) WHERE value IS NOT NULL AND typeof(value) = 'integer' LIMIT ?1"
+        );
+        let found: Vec<i64> = conn.all(&sql, params![VALUES], |r| r.get(0))?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// The kinds that a declared type suggests, the likeliest first.

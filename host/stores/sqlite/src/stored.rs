@@ -20,19 +20,30 @@ const ROWS: u32 = 200;
 /// Maximum length of a value that is looked at, in bytes. Instants and UUIDs are shorter.
 const LENGTH_MAX: u32 = 64;
 
+/// The index of the primary key of a table. Only one that is another name of the row id has none: `INTEGER PRIMARY
+/// KEY`, but not `INTEGER PRIMARY KEY DESC`.
+pub(super) const INDEX_OF_KEY: &str = "(SELECT 1 FROM pragma_index_list(?1) WHERE origin = 'pk')";
+
 /// A column as the table declares it.
 pub(super) struct Declared {
     pub(super) name: String,
     pub(super) ty: String,
     pub(super) key_position: u32,
+    /// Whether it holds no NULL: a primary key may, unless it is the row id.
+    pub(super) not_null: bool,
 }
 
 /// The columns of a table or view.
 pub(super) fn declared(conn: &Connection, table: &str) -> Job<Vec<Declared>> {
     // `hidden` is 1 for columns of virtual tables; 2 and 3 are generated columns, which can be
     // read.
-    conn.all("SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1", [table], |r| {
-        Ok(Declared { name: r.get(0)?, ty: r.get(1)?, key_position: r.get(2)? })
+    let sql = format!(
+        "SELECT name, type, pk, \"notnull\" OR (pk > 0 AND NOT EXISTS {INDEX_OF_KEY})
+         FROM pragma_table_xinfo(?1) WHERE hidden <> 1"
+    );
+    conn.all(&sql, [table], |r| {
+        let (name, ty) = (r.get(0)?, r.get(1)?);
+        Ok(Declared { name, ty, key_position: r.get(2)?, not_null: r.get(3)? })
     })
 }
 

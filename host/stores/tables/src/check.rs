@@ -34,17 +34,15 @@ impl Index {
     }
 }
 
-/// The columns that identify a row: the primary key, or else the first unique index whose columns are all
+/// The columns that identify a row: the primary key, or else the first unique index, if its columns are all
 /// `set`; empty: there is none.
 pub fn identifying(indexes: &[Index], set: impl Fn(&str) -> bool) -> Vec<String> {
-    let primary = || indexes.iter().find(|index| index.primary);
-    let unique = indexes.iter().find(|index| {
-        index.unique
-            && index.is_whole()
-            && index.is_of_columns()
-            && index.columns.iter().all(|column| set(column))
-    });
-    primary().or(unique).map(|index| index.columns.clone()).unwrap_or_default()
+    let is_set = |index: &&Index| index.columns.iter().all(|column| set(column));
+    let primary = indexes.iter().find(|index| index.primary && is_set(index));
+    let unique = indexes
+        .iter()
+        .find(|index| index.unique && index.is_whole() && index.is_of_columns() && is_set(index));
+    primary.or(unique).map(|index| index.columns.clone()).unwrap_or_default()
 }
 
 /// The columns of the indexes over all rows, without those that contain an expression.
@@ -328,11 +326,11 @@ impl<'a> Check<'a> {
         self.warning("table", said);
     }
 
-    /// The key, with the tenant, identifies at most one row.
-    pub fn key(&mut self, indexes: &[Index]) {
+    /// The key, with the tenant, identifies at most one row; returns whether it does.
+    pub fn key(&mut self, indexes: &[Index]) -> bool {
         let wanted = self.whole(&self.collection.key);
         if self.is_unique(indexes, &self.collection.key) {
-            return;
+            return true;
         }
         let table = &self.collection.table;
         let create = self.dialect.create("UNIQUE INDEX", "...", table, &wanted);
@@ -341,6 +339,18 @@ impl<'a> Check<'a> {
              columns that are unique"
         );
         self.fault("key", said);
+        false
+    }
+
+    /// A column of the key may be NULL, or is in rows that were `found`; `fix` says how to correct it.
+    pub fn null_key(&mut self, column: &str, found: bool, fix: &str) {
+        let table = &self.collection.table;
+        let is = if found { "is NULL in rows" } else { "may be NULL in rows" };
+        let said = format!(
+            "the key column {column:?} {is} of {table:?}, and a row is not found again by NULL: what changes rows one \
+             by one leaves it out: {fix}, or name a key whose columns are NOT NULL"
+        );
+        self.warning("key", said);
     }
 
     /// Whether an index of the rows of a mapped one begins with the tenant and these columns.

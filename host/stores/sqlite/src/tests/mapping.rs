@@ -246,6 +246,44 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
     assert_eq!(second_page().await, [[Value::Text("c".into())]]);
 }
 
+/// A primary key of SQLite may hold NULL; most tables have no such row.
+#[tokio::test]
+async fn a_key_that_holds_null_or_may_is_warned_of() {
+    for (declared, rows, expected) in [
+        ("TEXT PRIMARY KEY", "('a', 1)", None),
+        ("TEXT PRIMARY KEY", "('a', 1), (NULL, 1)", Some("is NULL in rows of \"s\"")),
+        ("INTEGER PRIMARY KEY", "(1, 1)", None),
+        ("INTEGER PRIMARY KEY DESC", "(1, 1), (NULL, 1)", Some("is NULL in rows of \"s\"")),
+        ("TEXT UNIQUE", "('a', 1)", Some("may be NULL in rows of \"s\"")),
+        ("TEXT NOT NULL UNIQUE", "('a', 1)", None),
+    ] {
+        let f = Fixture::new().await;
+        let database = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+        let sql =
+            format!("CREATE TABLE s (id {declared}, at INTEGER); INSERT INTO s VALUES {rows}");
+        database.execute_batch(&sql).unwrap();
+        let kind = if declared.contains("INTEGER") { Kind::Integer } else { Kind::Text };
+        let column = Column { kind, encoding: Encoding::Native };
+        let collection = Collection {
+            name: "s".into(),
+            table: "s".into(),
+            tenant: None,
+            key: vec!["id".into()],
+            columns: [("id".to_owned(), column)].into(),
+            indexes: Default::default(),
+            anchors: Vec::new(),
+            dependants: Vec::new(),
+            not_null: Default::default(),
+            accept_cascades: false,
+        };
+        let faults = f.store.check(&[("s".to_owned(), collection)].into()).await.unwrap();
+        let said: Vec<_> = faults.iter().map(|fault| (&*fault.place, fault.warning)).collect();
+        assert_eq!(said, expected.map(|_| ("key", true)).as_slice(), "{declared}: {faults:?}");
+        let named = |words: &&str| faults[0].message.contains(&format!("\"id\" {words}"));
+        assert!(expected.as_ref().is_none_or(named), "{faults:?}");
+    }
+}
+
 /// Sessions with `rows`, mapped with another kind of key and another encoding if asked for.
 async fn sessions(rows: &str, kind: Kind, encoding: Encoding) -> (Fixture, Collections) {
     let f = Fixture::new().await;
