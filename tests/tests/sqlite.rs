@@ -262,6 +262,15 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
         assert!(undone.reason.is_some_and(|reason| reason.contains("rowid")));
         let names = dump("SELECT name FROM settings ORDER BY name");
         assert_eq!(names, ["a", "b", "c", "z"]);
+        // Such a key is no other name of the row id.
+        let of_key = "DROP TABLE counters; CREATE TABLE counters (id integer primary key desc, n);
+             INSERT INTO counters (rowid, id, n) VALUES (80, 1, 1), (90, NULL, 2)";
+        product.execute_batch(of_key).expect("the product's table");
+        let counters = "SELECT rowid || coalesce(id, '-') || n FROM counters ORDER BY n";
+        world.settle(candidate("key"), apply(vec![], vec![all("counters")])).await;
+        assert_eq!(dump(counters), Vec::<String>::new());
+        assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None);
+        assert_eq!(dump(counters), ["8011", "90-2"]);
     });
 }
 

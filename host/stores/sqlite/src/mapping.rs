@@ -17,7 +17,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use super::error::Job;
 use super::hint::{self, Created};
 use super::statements::Statements;
-use super::stored;
+use super::stored::{self, INDEX_OF_KEY};
 use super::values::encode;
 use besom_ports::store::Error;
 use besom_tables::Dialect;
@@ -70,10 +70,13 @@ impl fmt::Display for Refusal {
 }
 
 /// Whether the rows of a table have an id that no column is another name of, and that no column hides.
-const UNNAMED_ROWID: &str = "SELECT EXISTS (
-    SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table' AND NOT wr)
-  AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE lower(name) = 'rowid')
-  AND (SELECT count(*) <> 1 OR max(upper(type)) <> 'INTEGER' FROM pragma_table_info(?1) WHERE pk > 0)";
+fn unnamed_row_id() -> String {
+    format!(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table' AND NOT wr)
+           AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE lower(name) = 'rowid')
+           AND (NOT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE pk > 0) OR EXISTS {INDEX_OF_KEY})"
+    )
+}
 
 /// How long a column that was found to be mapped correctly is not looked at again.
 const SOUND_FOR: Duration = Duration::from_secs(10);
@@ -142,7 +145,8 @@ impl Table {
         if let Some(known) = self.whole.get() {
             return Ok(known);
         }
-        let unnamed: bool = conn.one(UNNAMED_ROWID, [&self.collection.table], |row| row.get(0))?;
+        let unnamed: bool =
+            conn.one(&unnamed_row_id(), [&self.collection.table], |row| row.get(0))?;
         let whole = if unnamed { "rowid, *" } else { "*" };
         Ok(self.whole.get_or_init(|| whole.to_owned()))
     }
