@@ -163,6 +163,37 @@ fn rows_that_a_foreign_key_keeps_are_no_dead_letters_and_go_once_nothing_refers_
     site.balanced();
 }
 
+/// So are those to which rows of their own table refer: a tree goes once nothing young is below it.
+#[test]
+fn rows_that_younger_rows_of_their_table_refer_to_wait_for_them() {
+    for (rule, chunk) in [("", 500), ("ON DELETE RESTRICT", 2), ("", 1)] {
+        let site = Site::new(&config("", &format!(", chunk = {chunk}")));
+        let db = site.database();
+        db.execute_batch(&format!(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER, p INTEGER REFERENCES t (id) {rule});
+             CREATE INDEX t_at ON t (at, id);
+             INSERT INTO t VALUES (1, 10, NULL), (2, 20, 1), (3, 9000000000, 2), (4, 30, 1), (5, 40, 5), (6, 50, NULL);"
+        ))
+        .expect("a table");
+        for left in ["1 2 3", "1 2 3"] {
+            let (code, passed) = site.json(&["run"]);
+            assert_eq!((code, &passed[0]["dead"]), (0, &0.into()), "{rule} {chunk}: {passed:#}");
+            let why = passed[0]["refusal"].as_str().expect("why").to_lowercase();
+            assert!(why.contains("foreign key"), "{why}");
+            assert_eq!(ids(&db, "t"), left, "{rule} {chunk}");
+        }
+        db.execute_batch("DELETE FROM t WHERE id = 3").expect("a deletion");
+        // The rows above are tried before those below them, if they are in items of their own.
+        for _ in 0..2 {
+            let (code, passed) = site.json(&["run"]);
+            assert_eq!((code, &passed[0]["dead"]), (0, &0.into()), "{rule} {chunk}: {passed:#}");
+        }
+        assert_eq!(ids(&db, "t"), "", "{rule} {chunk}");
+        assert_eq!(site.json(&["dead", "ls"]).1, serde_json::json!([]));
+        site.balanced();
+    }
+}
+
 #[test]
 fn a_table_that_differs_from_its_mapping_keeps_no_other_rows_away() {
     let other =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, RowRange};
+use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
@@ -227,6 +227,51 @@ fn rows_that_are_inserted_meanwhile_go_or_keep_what_they_refer_to() {
             assert!(inserted.is_ok() || !parents.contains(&vec![text("p5")]));
             product.batch_execute("DELETE FROM children; DELETE FROM parents").await.unwrap();
         }
+        world.balanced().await;
+    });
+}
+
+/// A row is kept by one of its own table only if that one stays: `c` is beyond the range, `b` refers to `a`, and `e`
+/// and `f` to each other.
+#[test]
+fn rows_that_others_of_their_table_refer_to_are_kept_and_no_dead_letters() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let own = "ALTER TABLE parents ADD above text, ADD UNIQUE (id), ADD FOREIGN KEY (above) REFERENCES parents (id)";
+        product.batch_execute(own).await.unwrap();
+        world.write(["a", "b", "c", "d", "e", "f"].map(parent).to_vec()).await;
+        let refer = "UPDATE parents p SET above = n.above
+                     FROM (VALUES ('b', 'a'), ('c', 'b'), ('d', 'a'), ('e', 'f'), ('f', 'e')) n (id, above)
+                     WHERE p.id = n.id;
+                     UPDATE parents SET total = 1 WHERE id = 'c'";
+        product.batch_execute(refer).await.unwrap();
+        let old = || {
+            let range = RowRange {
+                collection: "parents".into(),
+                conditions: vec![Condition {
+                    column: "total".into(),
+                    test: Test::Value(Comparison::Equal, Value::Integer(0)),
+                }],
+                rows: 100,
+                ..RowRange::default()
+            };
+            vec![Change::DeleteRange(Arc::new(range))]
+        };
+        for (key, outcome, rows) in [("some", Outcome::Committed, 3), ("none", Outcome::Kept, 0)] {
+            let committed = world.settle(candidate(key), apply(vec![], old())).await;
+            assert_eq!(committed.outcomes, [outcome]);
+            let left: Vec<Row> = ["a", "b", "c"].map(|id| vec![text(id)]).to_vec();
+            assert_eq!(world.rows("parents", &["id"]).await, left);
+            let row = world.history().await.pop().unwrap();
+            assert_eq!(row.rows, rows);
+            let said = row.reason.unwrap_or_default();
+            assert!(said.starts_with("2 rows could not be changed: (\"a\"), (\"b\"): "), "{said}");
+        }
+        product.batch_execute("DELETE FROM parents WHERE id = 'c'").await.unwrap();
+        world.settle(candidate("all"), apply(vec![], old())).await;
+        assert_eq!(world.rows("parents", &["id"]).await.len(), 0);
         world.balanced().await;
     });
 }

@@ -15,6 +15,7 @@ use super::together::Together;
 use super::values::Cell;
 use super::work::Work;
 use besom_ports::store::{LockedRows, Range};
+use besom_record::closed;
 use besom_tables::conditions::{columns_of_range, of_range};
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
@@ -117,22 +118,28 @@ pub(super) fn statement(
     Ok(Statement { table: Arc::clone(table), sql, params, together })
 }
 
-/// Foreign keys that keep the rows that they refer to; those of partitions are their tables'. Rows of the same table
-/// may be deleted together.
+/// Foreign keys that keep the rows that they refer to; those of partitions are their tables'.
 const KEEPERS: &str = "SELECT f.conrelid, f.conname::text, c.relname::text, f.conrelid::regclass::text,
     ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
       JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
     ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
-      JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+      JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at),
+    f.conrelid = f.confrelid
   FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
   WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0 AND f.confrelid = $1::oid
-    AND f.conrelid <> f.confrelid AND has_table_privilege(f.conrelid, 'SELECT')
+    AND has_table_privilege(f.conrelid, 'SELECT')
   ORDER BY f.conname";
 
-/// A foreign key that keeps rows, as a condition on the alias `t`, and in the words of the database.
+/// A foreign key that keeps rows.
 struct Keeper {
-    condition: String,
+    /// The table whose rows refer.
+    of: String,
+    /// The condition that a row of it with the alias `o` refers to one with the alias `t`.
+    equal: String,
+    /// In the words of the database.
     said: String,
+    /// Whether the rows of the table itself refer, which may be deleted together.
+    by_own: bool,
 }
 
 /// Whether foreign keys may keep rows of a range.
@@ -172,7 +179,9 @@ async fn keepers(session: &Session, mapping: &Mapping, table: &Table) -> Job<Vec
             pairs.map(|(own, their)| format!("o.{} = t.{}", quote(own), quote(their))).collect();
         let equal = equal.join(" AND ");
         keepers.push(Keeper {
-            condition: format!("EXISTS (SELECT 1 FROM {of} o WHERE {equal})"),
+            of: of.to_owned(),
+            equal,
+            by_own: row.try_get(6)?,
             said: format!(
                 "update or delete on table {:?} violates foreign key constraint {name:?} on table {relation:?}",
                 table.collection.table
@@ -199,17 +208,21 @@ pub(super) async fn sorted(
     (range, fate): (&RowRange, Fate<'_>),
 ) -> Job<Sorted> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
-    let keepers = match fate {
+    let all = match fate {
         Fate::Deleted | Fate::Moved(_) => keepers(session, mapping, table).await?,
         Fate::Set(..) => Vec::new(),
     };
+    let (own, keepers): (Vec<Keeper>, Vec<Keeper>) = all.into_iter().partition(|one| one.by_own);
     let mut params = Vec::new();
     let wheres = judged(table, work, range, &mut params).map_err(invalid)?;
     let (mut select, forms) = selected(table, &table.collection.key).map_err(invalid)?;
     let cases = keepers.iter().enumerate();
-    let cases: String =
-        cases.map(|(at, keeper)| format!(" WHEN {} THEN {at}", keeper.condition)).collect();
+    let case = |(at, Keeper { of, equal, .. }): (usize, &Keeper)| {
+        format!(" WHEN EXISTS (SELECT 1 FROM {of} o WHERE {equal}) THEN {at}")
+    };
+    let cases: String = cases.map(case).collect();
     select.push(format!("(CASE{cases} WHEN false THEN -1 END)::int4"));
+    select.push("t.tableoid, t.ctid::text".to_owned());
     params.push(Box::new(i64::from(range.rows)));
     let sql = format!(
         "SELECT {} FROM {} t WHERE {wheres} LIMIT ${} FOR UPDATE SKIP LOCKED",
@@ -217,7 +230,7 @@ pub(super) async fn sorted(
         table.name,
         params.len()
     );
-    let mut sorted = Sorted::default();
+    let (mut sorted, mut places) = (Sorted::default(), (Vec::new(), Vec::new()));
     for row in session.query(&sql, params).await? {
         let cells = forms.iter().enumerate();
         let key: Vec<Value> =
@@ -225,10 +238,63 @@ pub(super) async fn sorted(
         let by: Option<i32> = row.try_get(forms.len())?;
         match by.and_then(|at| keepers.get(usize::try_from(at).ok()?)) {
             Some(keeper) => sorted.kept.push((key, keeper.said.clone())),
-            None => sorted.open.push(key),
+            None => {
+                sorted.open.push(key);
+                places.0.push(row.try_get::<_, u32>(forms.len() + 1)?);
+                places.1.push(row.try_get::<_, String>(forms.len() + 2)?);
+            }
         }
     }
+    if !own.is_empty() && !sorted.open.is_empty() {
+        sorted.sort_by_own(session, table, &own, places).await?;
+    }
     Ok(sorted)
+}
+
+impl Sorted {
+    /// Sorts out the open rows to which a row of their table refers that stays. Rows that refer to each other may be
+    /// deleted together.
+    async fn sort_by_own(
+        &mut self,
+        session: &Session,
+        table: &Table,
+        own: &[Keeper],
+        (parts, places): (Vec<u32>, Vec<String>),
+    ) -> Job<()> {
+        let (name, said) = (&table.name, own.first().map_or("", |keeper| &keeper.said));
+        let equal: Vec<String> = own.iter().map(|keeper| format!("({})", keeper.equal)).collect();
+        let equal = format!("({})", equal.join(" OR "));
+        let of_held =
+            format!("FROM held h JOIN {name} t ON t.tableoid = h.part AND t.ctid = h.place");
+        let is = "g.part = o.tableoid AND g.place = o.ctid";
+        let sql = format!(
+            "WITH held (no, part, place) AS MATERIALIZED (SELECT no - 1, part, place::tid
+               FROM unnest($1::oid[], $2::text[]) WITH ORDINALITY u (part, place, no))
+             SELECT h.no, NULL {of_held} WHERE EXISTS (SELECT 1 FROM {name} o
+               WHERE {equal} AND NOT EXISTS (SELECT 1 FROM held g WHERE {is}))
+             UNION ALL SELECT h.no, g.no {of_held} JOIN {name} o ON {equal} JOIN held g ON {is}"
+        );
+        let (mut kept, mut above) = (Vec::new(), vec![Vec::new(); self.open.len()]);
+        for row in session.query(&sql, params![parts, places]).await? {
+            let at = |column| -> Job<Option<usize>> {
+                let no: Option<i64> = row.try_get(column)?;
+                Ok(no.and_then(|no| usize::try_from(no).ok()))
+            };
+            let Some(no) = at(0)? else { continue };
+            match at(1)? {
+                None => kept.push(no),
+                Some(below) => above[below].push(no),
+            }
+        }
+        let stay = closed(kept, &above);
+        for (key, stays) in std::mem::take(&mut self.open).into_iter().zip(stay) {
+            match stays {
+                true => self.kept.push((key, said.to_owned())),
+                false => self.open.push(key),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The rows that another transaction has locked: their number, and the key of the first. Those that it has not are

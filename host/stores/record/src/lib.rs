@@ -135,6 +135,18 @@ impl Refused {
     }
 }
 
+/// Which rows stay if some do: those to which one refers that stays, too. `above` has the rows to which each refers.
+pub fn closed(kept: Vec<usize>, above: &[Vec<usize>]) -> Vec<bool> {
+    let mut stay = vec![false; above.len()];
+    let mut open = kept;
+    while let Some(no) = open.pop() {
+        if !std::mem::replace(&mut stay[no], true) {
+            open.extend(&above[no]);
+        }
+    }
+    stay
+}
+
 /// The columns of an increment as they are afterwards, from the row as it is stored.
 pub fn increased(by: &[Field], names: &[impl AsRef<str>], row: &[Value]) -> Vec<Field> {
     let sum = |field: &Field| {

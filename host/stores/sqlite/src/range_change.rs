@@ -23,7 +23,7 @@ use super::restore::is_triggered;
 use super::statements::Statements;
 use super::values::{RawCell, decode, names_of};
 use besom_ports::store::{Error, Left, Range};
-use besom_record::{increased, kept, no_sum};
+use besom_record::{closed, increased, kept, no_sum};
 use besom_tables::conditions::{columns_of_range, of_range};
 use besom_tables::moves::{self, Column};
 use besom_tables::range::{Page, Test, ends};
@@ -50,6 +50,9 @@ struct Sweep<'a> {
 type Place = Vec<Cell>;
 /// The place of a row, and its key.
 type Named = (Place, Vec<Value>);
+
+/// The foreign keys that refer to a table, by their tables and numbers: the columns that refer, and what is equal.
+type References = BTreeMap<(String, i64), (Vec<String>, Vec<String>)>;
 
 /// A foreign key that keeps rows, as a condition on them, and in words.
 struct Keeper {
@@ -134,7 +137,11 @@ impl Effects<'_> {
             }
             match self.tried(sweep, Some(&places)) {
                 Err(Stop::Violation(said)) if !self.conn.is_autocommit() => match &places[..] {
-                    [(_, key)] => self.refused.push(key, said),
+                    [_] => {
+                        for (_, key) in self.unkept_by_own(sweep, places)? {
+                            self.refused.push(&key, said.clone());
+                        }
+                    }
                     _ => {
                         let second = places.split_off(places.len() / 2);
                         open.push(second);
@@ -160,32 +167,84 @@ impl Effects<'_> {
                 None => open.push(named),
             }
         }
-        Ok(open)
+        self.unkept_by_own(sweep, open)
     }
 
-    /// The foreign keys that keep rows of a table which are to be deleted. Rows of the same table may be deleted
-    /// together.
+    /// Those of the rows to which no other row of their table refers that stays; the others are refused. Rows that
+    /// refer to each other may be deleted together.
+    fn unkept_by_own(&mut self, sweep: &Sweep<'_>, open: Vec<Named>) -> Result<Vec<Named>, Stop> {
+        let Sweep { table, fate, ref place, .. } = *sweep;
+        // Each row is named once in a statement.
+        if matches!(fate, Fate::Set(..)) || open.len() * place.len() > PARAMS_MAX {
+            return Ok(open);
+        }
+        let own = self.referring(table, true)?;
+        if own.is_empty() || open.is_empty() {
+            return Ok(open);
+        }
+        let name = &table.name;
+        let equal: Vec<String> = own.values().map(|(_, equals)| equals.join(" AND ")).collect();
+        let equal = format!("({})", equal.join(" OR "));
+        let names: Vec<String> = (0..place.len()).map(|at| format!("p{at}")).collect();
+        let of = |alias: &str, names: &[String]| -> String {
+            let all: Vec<String> = names.iter().map(|name| format!("{alias}.{name}")).collect();
+            format!("({})", all.join(", "))
+        };
+        let other = of("besom_o", place);
+        let (p, marks) = (names.join(", "), ", ?".repeat(place.len()));
+        let values: Vec<String> = (0..open.len()).map(|no| format!("({no}{marks})")).collect();
+        let of_rows = |below: &str| {
+            format!(
+                "WITH besom_rows(no, {p}) AS (VALUES {}) SELECT besom_w.no, {below}
+                 FROM besom_rows besom_w JOIN {name} ON {} = {}",
+                values.join(", "),
+                of(name, place),
+                of("besom_w", &names)
+            )
+        };
+        let stays = format!(
+            "{} WHERE EXISTS (SELECT 1 FROM {name} besom_o
+                              WHERE {equal} AND {other} NOT IN (SELECT {p} FROM besom_rows))",
+            of_rows("NULL")
+        );
+        let together = format!(
+            "{} JOIN {name} besom_o ON {equal} JOIN besom_rows besom_v ON {other} = {}",
+            of_rows("besom_v.no"),
+            of("besom_v", &names)
+        );
+        let (mut kept, mut above) = (Vec::new(), vec![Vec::new(); open.len()]);
+        for sql in [stays, together] {
+            let cells = open.iter().flat_map(|(place, _)| place);
+            let params: Params<'_> = cells.map(|cell| ToSqlOutput::Borrowed(cell.into())).collect();
+            self.conn.each(
+                &sql,
+                params_from_iter(params.iter()),
+                |row| -> rusqlite::Result<()> {
+                    match row.get::<_, Option<usize>>(1)? {
+                        None => kept.push(row.get(0)?),
+                        Some(below) => above[below].push(row.get(0)?),
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        let stay = closed(kept, &above);
+        let said =
+            format!("FOREIGN KEY constraint failed: {:?} refers to it", table.collection.table);
+        let mut unkept = Vec::with_capacity(open.len());
+        for (no, named) in open.into_iter().enumerate() {
+            match stay[no] {
+                true => self.refused.push_kept(&named.1, said.clone()),
+                false => unkept.push(named),
+            }
+        }
+        Ok(unkept)
+    }
+
+    /// The foreign keys of other tables that keep rows of a table which are to be deleted.
     fn keepers(&self, table: &Table) -> Result<Vec<Keeper>, Stop> {
         let of = &table.collection;
-        // Without columns, the key refers to the primary key.
-        let sql = "SELECT m.name, f.id, f.\"from\", coalesce(f.\"to\", k.name)
-                   FROM pragma_table_list m JOIN pragma_foreign_key_list(m.name) f
-                   LEFT JOIN pragma_table_xinfo(?1) k ON k.pk = f.seq + 1
-                   WHERE m.schema = 'main' AND m.type = 'table' AND lower(f.\"table\") = lower(?1)
-                     AND lower(m.name) <> lower(?1) AND f.on_delete IN ('NO ACTION', 'RESTRICT')
-                   ORDER BY m.name, f.id, f.seq";
-        let mut found: BTreeMap<(String, i64), (Vec<String>, Vec<String>)> = BTreeMap::new();
-        self.conn.each(sql, [&of.table], |row| -> rusqlite::Result<()> {
-            let own: String = row.get(2)?;
-            // A key that refers to nothing fails for itself.
-            let their = row.get::<_, Option<String>>(3)?.unwrap_or_default();
-            // The collation is that of the row that is referred to.
-            let equal = format!("{}.{} = o.{}", table.name, quote(&their), quote(&own));
-            let (columns, equals) = found.entry((row.get(0)?, row.get(1)?)).or_default();
-            columns.push(own);
-            equals.push(equal);
-            Ok(())
-        })?;
+        let mut found = self.referring(table, false)?;
         let goes = |name: &str, columns: &[String]| {
             let mut all = of.dependants.iter().filter_map(|name| self.mapping.table(name).ok());
             all.any(|table| {
@@ -196,13 +255,39 @@ impl Effects<'_> {
         found.retain(|(name, _), (columns, _)| !goes(name, columns));
         let keeper = |((name, _), (_, equal)): ((String, i64), (_, Vec<String>))| Keeper {
             condition: format!(
-                "EXISTS (SELECT 1 FROM {} o WHERE {})",
+                "EXISTS (SELECT 1 FROM {} besom_o WHERE {})",
                 quote(&name),
                 equal.join(" AND ")
             ),
             said: format!("FOREIGN KEY constraint failed: {name:?} refers to it"),
         };
         Ok(found.into_iter().map(keeper).collect())
+    }
+
+    /// The foreign keys by which rows of other tables, or of the same one, keep rows of a table: their columns, and the
+    /// condition that a row `besom_o` refers to one of the table.
+    fn referring(&self, table: &Table, by_own: bool) -> Result<References, Stop> {
+        let of = &table.collection;
+        // Without columns, the key refers to the primary key.
+        let sql = "SELECT m.name, f.id, f.\"from\", coalesce(f.\"to\", k.name)
+                   FROM pragma_table_list m JOIN pragma_foreign_key_list(m.name) f
+                   LEFT JOIN pragma_table_xinfo(?1) k ON k.pk = f.seq + 1
+                   WHERE m.schema = 'main' AND m.type = 'table' AND lower(f.\"table\") = lower(?1)
+                     AND (lower(m.name) = lower(?1)) = ?2 AND f.on_delete IN ('NO ACTION', 'RESTRICT')
+                   ORDER BY m.name, f.id, f.seq";
+        let mut found = References::new();
+        self.conn.each(sql, (&of.table, by_own), |row| -> rusqlite::Result<()> {
+            let own: String = row.get(2)?;
+            // A key that refers to nothing fails for itself.
+            let their = row.get::<_, Option<String>>(3)?.unwrap_or_default();
+            // The collation is that of the row that is referred to.
+            let equal = format!("{}.{} = besom_o.{}", table.name, quote(&their), quote(&own));
+            let (columns, equals) = found.entry((row.get(0)?, row.get(1)?)).or_default();
+            columns.push(own);
+            equals.push(equal);
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// The places of the rows, with their keys.
