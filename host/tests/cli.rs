@@ -966,6 +966,9 @@ fn session_tables_of_frameworks_are_swept_without_code() {
                \"last_activity\" integer not null, primary key (\"id\"));
              CREATE INDEX \"laravel_sessions_user_id_index\" on \"laravel_sessions\" (\"user_id\");
              CREATE INDEX \"laravel_sessions_last_activity_index\" on \"laravel_sessions\" (\"last_activity\");
+             CREATE TABLE node_sessions (sid TEXT PRIMARY KEY, expires_at TEXT NOT NULL, data BLOB);
+             CREATE INDEX node_sessions_by_expiry ON node_sessions (expires_at);
+             INSERT INTO node_sessions VALUES ('js', '2026-01-02T03:04:05.678Z', NULL);
              CREATE TABLE n (i INTEGER PRIMARY KEY, past);
              WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 1510)
                INSERT INTO n SELECT i, i <= 1500 FROM c;
@@ -975,13 +978,18 @@ fn session_tables_of_frameworks_are_swept_without_code() {
                iif(past, '2026-01-01 00:00:00.000000', '2999-01-01 00:00:00.000000') FROM n;
              INSERT INTO laravel_sessions
                SELECT hex(i), NULL, '::1', 'x', 'x', iif(past, 1764000000, {}) FROM n;
+             INSERT INTO node_sessions
+               SELECT hex(i), iif(past, '2026-01-02T03:04:05.670Z', '2999-01-01T00:00:00.000Z'), NULL FROM n;
              DROP TABLE n",
             now.as_secs()
         ))
         .expect("created");
-    for (table, name) in
-        [("django_session", "django"), ("sessions", "rails"), ("laravel_sessions", "laravel")]
-    {
+    for (table, name) in [
+        ("django_session", "django"),
+        ("sessions", "rails"),
+        ("laravel_sessions", "laravel"),
+        ("node_sessions", "node"),
+    ] {
         let out = site.besom(&["config", "map", table, "--name", name, "--write"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
@@ -989,6 +997,13 @@ fn session_tables_of_frameworks_are_swept_without_code() {
         .query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'besom%'", [], |r| r.get(0))
         .expect("counted");
     assert_eq!(engines, 0, "the database is only read");
+    // Long ago, and in other forms, which have no order with the others: they stay.
+    product
+        .execute_batch(
+            "UPDATE node_sessions SET expires_at = '2020-01-01T00:00:00Z' WHERE sid = hex(1501);
+             UPDATE node_sessions SET expires_at = '2020-01-01 00:00:00.000' WHERE sid = hex(1502)",
+        )
+        .expect("updated");
     let file = site.dir().join("besom.toml");
     let mut text = std::fs::read_to_string(&file).expect("read");
     assert!(text.starts_with("[store]\npath = \"app.db\"  # the product's\n"), "{text}");
@@ -996,6 +1011,7 @@ fn session_tables_of_frameworks_are_swept_without_code() {
         ("django", "expire_date", "0s"),
         ("rails", "updated_at", "30d"),
         ("laravel", "last_activity", "2h"),
+        ("node", "expires_at", "0s"),
     ] {
         let task = format!(
             "[tasks.{name}]\nplugin = \"retention\"\nmode = \"live\"\nschedule = \"@hourly\"\n\
@@ -1010,7 +1026,7 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     let out = site.command(&["run"]).env_remove("BESOM_HOST_DEFAULT_MODE").output();
     let out = out.expect("the binary runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    for table in ["django_session", "sessions", "laravel_sessions"] {
+    for table in ["django_session", "sessions", "laravel_sessions", "node_sessions"] {
         let left = format!("SELECT count(*) FROM {table}");
         let left: i64 = product.query_row(&left, [], |r| r.get(0)).expect("counted");
         assert_eq!(left, 10, "{table}");

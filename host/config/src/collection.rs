@@ -32,15 +32,23 @@ pub fn name_of(kind: Kind) -> &'static str {
 }
 
 /// The column encodings and their names in the file; each applies to one type, or to all for `None`.
-pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 7] = [
-    ("native", Encoding::Native, None),
-    ("seconds", Encoding::Seconds, Some(Kind::Timestamp)),
-    ("millis", Encoding::Millis, Some(Kind::Timestamp)),
-    ("rfc3339", Encoding::Rfc3339, Some(Kind::Timestamp)),
-    ("datetime", Encoding::Datetime, Some(Kind::Timestamp)),
-    ("datetime6", Encoding::Datetime6, Some(Kind::Timestamp)),
-    ("raw", Encoding::Raw, Some(Kind::Uuid)),
-];
+pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 10] = {
+    const fn of(encoding: Encoding, kind: Option<Kind>) -> (&'static str, Encoding, Option<Kind>) {
+        (encoding.name(), encoding, kind)
+    }
+    [
+        of(Encoding::Native, None),
+        of(Encoding::Seconds, Some(Kind::Timestamp)),
+        of(Encoding::Millis, Some(Kind::Timestamp)),
+        of(Encoding::Rfc3339, Some(Kind::Timestamp)),
+        of(Encoding::Rfc3339Millis, Some(Kind::Timestamp)),
+        of(Encoding::Rfc3339Micros, Some(Kind::Timestamp)),
+        of(Encoding::Datetime, Some(Kind::Timestamp)),
+        of(Encoding::Datetime3, Some(Kind::Timestamp)),
+        of(Encoding::Datetime6, Some(Kind::Timestamp)),
+        of(Encoding::Raw, Some(Kind::Uuid)),
+    ]
+};
 
 keys! {
     /// A collection.

@@ -22,7 +22,7 @@ pub enum Encoding {
     Seconds,
     /// An instant as whole milliseconds since the epoch.
     Millis,
-    /// An instant as RFC 3339 text in UTC.
+    /// An instant as RFC 3339 text in UTC, with as many decimals as are needed.
     Rfc3339,
     /// An instant in UTC as text such as `2026-01-31 08:00:00`, with six decimals unless all of them are 0.
     Datetime,
@@ -30,12 +30,36 @@ pub enum Encoding {
     Datetime6,
     /// A UUID as 16 bytes.
     Raw,
+    // New ones come last: rows that are kept hold the position of theirs.
+    /// An instant in UTC as text such as `2026-01-31 08:00:00.000`, always with three decimals.
+    Datetime3,
+    /// An instant as RFC 3339 text in UTC, always with three decimals, as JavaScript's `toISOString()` writes it.
+    Rfc3339Millis,
+    /// An instant as RFC 3339 text in UTC, always with six decimals.
+    Rfc3339Micros,
 }
 
 impl Encoding {
     /// Whether an instant is stored as text.
     pub fn is_text(self) -> bool {
-        matches!(self, Encoding::Rfc3339 | Encoding::Datetime | Encoding::Datetime6)
+        use Encoding::{Datetime, Datetime3, Datetime6, Rfc3339, Rfc3339Micros, Rfc3339Millis};
+        matches!(self, Rfc3339 | Rfc3339Millis | Rfc3339Micros | Datetime | Datetime3 | Datetime6)
+    }
+
+    /// Its name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Encoding::Native => "native",
+            Encoding::Seconds => "seconds",
+            Encoding::Millis => "millis",
+            Encoding::Rfc3339 => "rfc3339",
+            Encoding::Rfc3339Millis => "rfc3339_millis",
+            Encoding::Rfc3339Micros => "rfc3339_micros",
+            Encoding::Datetime => "datetime",
+            Encoding::Datetime3 => "datetime3",
+            Encoding::Datetime6 => "datetime6",
+            Encoding::Raw => "raw",
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Shape {
 }
 
 /// A column.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Its name.
     pub name: String,
@@ -36,6 +36,12 @@ pub struct Found {
     pub column: Option<Column>,
     /// What a person has to know or to confirm about that.
     pub remark: Option<String>,
+    /// Whether it refuses NULL.
+    pub not_null: bool,
+    /// Whether the database computes it, so that no statement sets it.
+    pub computed: bool,
+    /// The labels of its type, if that is an enum.
+    pub labels: Vec<String>,
 }
 
 /// A foreign key.
@@ -209,6 +215,8 @@ fn without_key<'a>(index: &'a [String], key: &[String]) -> &'a [String] {
 pub const ROWS_LOOKED_AT: u32 = 100_000;
 /// A remark: what a mapping as instants was guessed from.
 pub const BY_NUMBERS: &str = "instants, judging by the name and the numbers in the rows";
+/// A remark: the same of texts.
+pub const BY_TEXTS: &str = "judging by the name and the texts in the rows";
 /// A remark: how a column in which no number was found is mapped if it holds instants.
 pub const FOR_INSTANTS: &str = "no number was found in its rows; for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
 
@@ -278,7 +286,7 @@ mod tests {
 
     fn found(name: &str, kind: Option<Kind>) -> Found {
         let column = kind.map(|kind| Column { kind, encoding: Encoding::Native });
-        Found { name: name.into(), declared: "some".into(), column, remark: None }
+        Found { name: name.into(), declared: "some".into(), column, ..Found::default() }
     }
 
     fn texts(all: &[&str]) -> Vec<String> {

@@ -343,7 +343,7 @@ fn a_text_that_is_none_of_its_kind_is_taken_by_no_range() {
         "2020-01-01T00:00:00.1234567Z",
     ];
     let later = ["2099-01-01T00:00:00Z", "2099-01-01 00:00:00", "2099-01-01"];
-    let cases: [(Kind, Encoding, &[&str]); 4] = [
+    let cases: [(Kind, Encoding, &[&str]); 6] = [
         (
             Kind::Timestamp,
             Encoding::Rfc3339,
@@ -358,6 +358,16 @@ fn a_text_that_is_none_of_its_kind_is_taken_by_no_range() {
             Kind::Timestamp,
             Encoding::Datetime6,
             &["2020-01-01 00:00:00.000000", "2020-01-01 00:00:00.500000"],
+        ),
+        (
+            Kind::Timestamp,
+            Encoding::Datetime3,
+            &["2020-01-01 00:00:00.000", "2020-02-29 23:59:59.500"],
+        ),
+        (
+            Kind::Timestamp,
+            Encoding::Rfc3339Millis,
+            &["2020-01-01T00:00:00.000Z", "2020-02-29T23:59:59.500Z"],
         ),
         (Kind::Date, Encoding::Native, &["2020-01-01", "2020-02-29", "2020-04-30"]),
     ];

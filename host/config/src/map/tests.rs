@@ -9,6 +9,7 @@ fn found(name: &str, declared: &str, column: Option<(Kind, Encoding)>, remark: &
         declared: declared.into(),
         column: column.map(|(kind, encoding)| Column { kind, encoding }),
         remark: (!remark.is_empty()).then(|| remark.into()),
+        ..Found::default()
     }
 }
 

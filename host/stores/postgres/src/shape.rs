@@ -3,7 +3,7 @@
 use besom_core::collection::{Column, Encoding};
 use besom_core::value::Kind;
 use besom_ports::shape::{
-    BY_NUMBERS, Described, FOR_INSTANTS, Found, ROWS_LOOKED_AT, Reference, Shape,
+    BY_NUMBERS, BY_TEXTS, Described, FOR_INSTANTS, Found, ROWS_LOOKED_AT, Reference, Shape,
     is_named_as_instant, unit_of,
 };
 
@@ -16,6 +16,7 @@ use super::options::Options;
 use super::session::{Session, cell, params};
 use besom_ports::store::Result;
 use besom_tables::check::{identifying, of_some_rows, present, whole};
+use besom_tables::sample::column_of;
 use tokio_postgres::Row;
 
 /// Number of values looked at for the unit of instants.
@@ -185,13 +186,36 @@ async fn of_column(session: &Session, table: &TableFound, of: &ColumnFound) -> J
             None => {}
         }
     }
+    if ["text", "varchar"].contains(&of.ty.as_str()) && is_named_as_instant(&of.name) {
+        let texts = texts(session, table, &of.name).await.unwrap_or_default();
+        if let Some(found) = column_of(&texts) {
+            (column, remark) = (Some(found), Some(BY_TEXTS));
+        }
+    }
     let fits = |column: &Column| unlike(of, column.kind, column.encoding).is_none();
+    let labels =
+        "SELECT e.enumlabel::text FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid
+                  WHERE a.attrelid = $1::oid AND a.attname = $2 ORDER BY e.enumsortorder";
+    let labels = session.all(labels, params![table.oid, of.name.clone()], cell).await?;
     Ok(Found {
         name: of.name.clone(),
         declared: of.full.clone(),
         column: column.filter(fits),
         remark: remark.map(str::to_owned),
+        not_null: !of.nullable,
+        computed: of.generated || of.fixed,
+        labels,
     })
+}
+
+/// Texts of a column, which may be NULL in most rows, without the end of those that are longer than an instant.
+async fn texts(session: &Session, table: &TableFound, column: &str) -> Job<Vec<String>> {
+    let (name, column) = (&table.name, quote(column));
+    let sql = format!(
+        "SELECT left(value, 65) FROM (SELECT {column}::text AS value FROM {name} LIMIT {ROWS_LOOKED_AT}) looked
+         WHERE value IS NOT NULL LIMIT {VALUES}"
+    );
+    session.all(&sql, params![], cell).await
 }
 
 /// Whole numbers of a column, which may be NULL in most rows.

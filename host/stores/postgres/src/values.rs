@@ -275,6 +275,15 @@ impl Form {
             (Kind::Timestamp, Wire::Text, Encoding::Rfc3339) => {
                 format!("{DAY}T{TIME}({DECIMALS})?Z")
             }
+            (Kind::Timestamp, Wire::Text, Encoding::Rfc3339Millis) => {
+                format!("{DAY}T{TIME}[.][0-9]{{3}}Z")
+            }
+            (Kind::Timestamp, Wire::Text, Encoding::Rfc3339Micros) => {
+                format!("{DAY}T{TIME}[.][0-9]{{6}}Z")
+            }
+            (Kind::Timestamp, Wire::Text, Encoding::Datetime3) => {
+                format!("{DAY} {TIME}[.][0-9]{{3}}")
+            }
             (Kind::Timestamp, Wire::Text, Encoding::Datetime6) => {
                 format!("{DAY} {TIME}[.][0-9]{{6}}")
             }
@@ -334,7 +343,7 @@ impl Form {
                         micros.ok_or_else(|| format!("{t} is out of range for its type"))?,
                     )
                 }
-                Wire::Text => Cell::Text(instant_text(*t, self.encoding)?),
+                Wire::Text => Cell::Text(instant_text(*t, self.encoding, round)?),
                 _ => Cell::Integer(scaled(t.0, self.encoding, round)),
             },
             (kind, value) => return Err(kind.unlike(value)),
@@ -412,6 +421,7 @@ mod tests {
             (Kind::Timestamp, Encoding::Millis, "int8", instant.clone()),
             (Kind::Timestamp, Encoding::Rfc3339, "text", instant.clone()),
             (Kind::Timestamp, Encoding::Datetime, "text", instant.clone()),
+            (Kind::Timestamp, Encoding::Rfc3339Millis, "text", instant.clone()),
             (Kind::Timestamp, Encoding::Datetime6, "varchar", instant),
         ] {
             let form = Form::of(kind, encoding, ty, ty);

@@ -3,7 +3,7 @@
 
 use besom_core::collection::{Column, Encoding};
 use besom_core::value::{Kind, Value};
-use besom_tables::encoding::instant_text;
+use besom_tables::encoding::{Round, instant_text};
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
@@ -14,7 +14,7 @@ use super::values::decode;
 const NAME: &str = "besom_fits";
 
 /// The forms that a storage class alone does not tell.
-const FORMS: [(Kind, Encoding); 13] = [
+const FORMS: [(Kind, Encoding); 16] = [
     (Kind::Text, Encoding::Native),
     (Kind::Json, Encoding::Native),
     (Kind::Decimal, Encoding::Native),
@@ -28,6 +28,9 @@ const FORMS: [(Kind, Encoding); 13] = [
     (Kind::Timestamp, Encoding::Rfc3339),
     (Kind::Timestamp, Encoding::Datetime),
     (Kind::Timestamp, Encoding::Datetime6),
+    (Kind::Timestamp, Encoding::Datetime3),
+    (Kind::Timestamp, Encoding::Rfc3339Millis),
+    (Kind::Timestamp, Encoding::Rfc3339Micros),
 ];
 
 /// Adds the function to a connection.
@@ -49,7 +52,7 @@ fn is_of(column: Column, stored: ValueRef<'_>) -> bool {
     match decode(&column, stored) {
         Value::Null => true,
         Value::Timestamp(at) if column.encoding.is_text() => {
-            let text = instant_text(at, column.encoding);
+            let text = instant_text(at, column.encoding, Round::Down);
             text.is_ok_and(|text| stored.as_str() == Ok(&text))
         }
         value => value.kind() == Some(column.kind),
@@ -89,10 +92,16 @@ mod tests {
 
     #[test]
     fn every_kind_takes_its_own_values_and_no_others() {
-        use Encoding::{Datetime, Datetime6, Millis, Native, Raw, Rfc3339, Seconds};
+        use Encoding::{
+            Datetime, Datetime3, Datetime6, Millis, Native, Raw, Rfc3339, Rfc3339Micros,
+            Rfc3339Millis, Seconds,
+        };
         let second = "'2026-01-31 08:00:00'";
         let micro = "'2026-01-31 08:00:00.000001'";
         let zoned = "'2026-01-31T08:00:00Z'";
+        let milli = "'2026-01-31 08:00:00.120'";
+        let (zoned_milli, zoned_micro) =
+            ("'2026-01-31T08:00:00.120Z'", "'2026-01-31T08:00:00.120000Z'");
         let uuid = "'02371645-3b82-4f6e-8f00-000000000001'";
         let sixteen = "x'02371645023716450237164502371645'";
         let all = [
@@ -105,6 +114,9 @@ mod tests {
             second,
             micro,
             zoned,
+            milli,
+            zoned_milli,
+            zoned_micro,
             uuid,
             sixteen,
             "'2026-01-31'",
@@ -116,7 +128,7 @@ mod tests {
             "9223372036854775807",
             "CAST(x'ff' AS TEXT)",
         ];
-        let cases: [(Kind, Encoding, &[&str]); 12] = [
+        let cases: [(Kind, Encoding, &[&str]); 15] = [
             (Kind::Integer, Native, &["5", "1", "9223372036854775807"]),
             (Kind::Bool, Native, &["1"]),
             (Kind::Float, Native, &["5", "1", "1.5", "9223372036854775807"]),
@@ -129,6 +141,9 @@ mod tests {
             (Kind::Timestamp, Rfc3339, &[zoned]),
             (Kind::Timestamp, Datetime, &[second, micro]),
             (Kind::Timestamp, Datetime6, &[micro]),
+            (Kind::Timestamp, Datetime3, &[milli]),
+            (Kind::Timestamp, Rfc3339Millis, &[zoned_milli]),
+            (Kind::Timestamp, Rfc3339Micros, &[zoned_micro]),
         ];
         for (kind, encoding, expected) in cases {
             let found: Vec<&str> =
@@ -138,7 +153,7 @@ mod tests {
             assert_eq!(fits(kind, encoding, "9e18"), kind == Kind::Float, "{kind:?}");
         }
         let texts = |kind| all.iter().filter(|literal| fits(kind, Native, literal)).count();
-        assert_eq!((texts(Kind::Text), texts(Kind::Json)), (12, 12));
+        assert_eq!((texts(Kind::Text), texts(Kind::Json)), (15, 15));
         assert!(fits(Kind::Bytes, Native, "x'00'") && !fits(Kind::Bytes, Native, "'abc'"));
     }
 }

@@ -106,7 +106,15 @@ fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
 fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> {
     const GUESSED: &str = "no row has a value yet: confirm the encoding";
     let (name, ty) = (declared.name.clone(), declared.ty.clone());
-    let found = |column, remark| Found { name: name.clone(), declared: ty.clone(), column, remark };
+    let found = |column, remark| Found {
+        name: name.clone(),
+        declared: ty.clone(),
+        column,
+        remark,
+        not_null: declared.not_null,
+        computed: declared.computed,
+        labels: Vec::new(),
+    };
     let named = is_named_as_instant(&name);
     let numbers = if named { numbers(conn, table, &name)? } else { Vec::new() };
     let unit = unit_of(&numbers);
@@ -156,7 +164,7 @@ fn numbers(conn: &Connection, table: &str, column: &str) -> Job<Vec<i64>> {
 
 /// The kinds that a declared type suggests, the likeliest first.
 fn candidates(declared: &Declared) -> Vec<(Kind, Encoding)> {
-    use Encoding::{Datetime, Datetime6, Rfc3339};
+    use Encoding::{Datetime, Datetime3, Datetime6, Rfc3339, Rfc3339Micros, Rfc3339Millis};
     let ty = declared.ty.to_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| ty.contains(word));
     let native = |kinds: &[Kind]| -> Vec<(Kind, Encoding)> {
@@ -164,8 +172,8 @@ fn candidates(declared: &Declared) -> Vec<(Kind, Encoding)> {
     };
     // Rows whose fractions are not 0 fit both; then, and without rows, the form that most libraries write.
     let instants = match ty.contains("(6)") {
-        true => [Datetime6, Datetime, Rfc3339],
-        false => [Datetime, Datetime6, Rfc3339],
+        true => [Datetime6, Datetime, Datetime3, Rfc3339Millis, Rfc3339, Rfc3339Micros],
+        false => [Datetime, Datetime6, Datetime3, Rfc3339Millis, Rfc3339, Rfc3339Micros],
     };
     let instants = instants.map(|encoding| (Kind::Timestamp, encoding));
     if has(&["BOOL"]) {

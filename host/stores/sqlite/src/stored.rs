@@ -31,6 +31,8 @@ pub(super) struct Declared {
     pub(super) key_position: u32,
     /// Whether it holds no NULL: a primary key may, unless it is the row id.
     pub(super) not_null: bool,
+    /// Whether it is a generated column.
+    pub(super) computed: bool,
 }
 
 /// The columns of a table or view.
@@ -38,12 +40,12 @@ pub(super) fn declared(conn: &Connection, table: &str) -> Job<Vec<Declared>> {
     // `hidden` is 1 for columns of virtual tables; 2 and 3 are generated columns, which can be
     // read.
     let sql = format!(
-        "SELECT name, type, pk, \"notnull\" OR (pk > 0 AND NOT EXISTS {INDEX_OF_KEY})
+        "SELECT name, type, pk, \"notnull\" OR (pk > 0 AND NOT EXISTS {INDEX_OF_KEY}), hidden <> 0
          FROM pragma_table_xinfo(?1) WHERE hidden <> 1"
     );
     conn.all(&sql, [table], |r| {
-        let (name, ty) = (r.get(0)?, r.get(1)?);
-        Ok(Declared { name, ty, key_position: r.get(2)?, not_null: r.get(3)? })
+        let (name, ty, key_position) = (r.get(0)?, r.get(1)?, r.get(2)?);
+        Ok(Declared { name, ty, key_position, not_null: r.get(3)?, computed: r.get(4)? })
     })
 }
 

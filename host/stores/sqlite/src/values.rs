@@ -40,7 +40,7 @@ pub(super) fn encode<'a>(
         (Kind::Date, Value::Date(days)) => ToSqlOutput::Owned(Owned::Text(date_text(*days))),
         (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
             encoding if encoding.is_text() => {
-                ToSqlOutput::Owned(Owned::Text(instant_text(*t, encoding)?))
+                ToSqlOutput::Owned(Owned::Text(instant_text(*t, encoding, round)?))
             }
             encoding => integer(scaled(t.0, encoding, round)),
         },
@@ -300,6 +300,7 @@ mod tests {
             (Kind::Timestamp, Encoding::Millis, instant.clone()),
             (Kind::Timestamp, Encoding::Rfc3339, instant.clone()),
             (Kind::Timestamp, Encoding::Datetime, instant.clone()),
+            (Kind::Timestamp, Encoding::Rfc3339Millis, instant.clone()),
             (Kind::Timestamp, Encoding::Datetime6, instant),
             (Kind::Text, Encoding::Native, Value::Null),
         ] {

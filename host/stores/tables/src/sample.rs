@@ -7,17 +7,24 @@ use besom_core::collection::{Column, Encoding};
 use besom_core::time::date_of;
 use besom_core::value::Kind;
 
-use crate::encoding::{instant_of, instant_text, uuid_parse};
+use crate::encoding::{Round, instant_of, instant_text, uuid_parse};
 use crate::units::{Units, in_words};
 
-/// The encodings of an instant as text, by their names in the configuration.
-const TEXTS: [(&str, Encoding); 3] = [
-    ("datetime", Encoding::Datetime),
-    ("datetime6", Encoding::Datetime6),
-    ("rfc3339", Encoding::Rfc3339),
+/// The encodings of an instant as text. Of several that fit as many texts, the last is the likeliest.
+const TEXTS: [Encoding; 6] = [
+    Encoding::Datetime,
+    Encoding::Datetime3,
+    Encoding::Datetime6,
+    Encoding::Rfc3339,
+    Encoding::Rfc3339Micros,
+    Encoding::Rfc3339Millis,
 ];
 /// Number of values from which on a sample is an error by itself if none of them fits.
 const CERTAIN: u64 = 10;
+
+/// How a column of texts becomes one that tells an age.
+const CONVERSION: &str = "PostgreSQL: ALTER COLUMN ... TYPE timestamptz USING ...::timestamptz; SQLite: a generated \
+     column AS (strftime('%Y-%m-%d %H:%M:%S', ...)) with an index";
 
 /// What is said of a row with a value that is none of its kind.
 const NOT_TAKEN: &str = "No task takes such a row by this column";
@@ -33,8 +40,10 @@ pub struct Sample {
     /// The storage classes of the odd ones.
     classes: BTreeMap<String, u64>,
     units: Units,
-    /// How many texts are instants in each encoding.
-    texts: BTreeMap<&'static str, u64>,
+    /// How many texts are instants in each encoding, by its place in [`TEXTS`].
+    texts: BTreeMap<usize, u64>,
+    /// A text that looks like an instant and is none in any encoding.
+    example: Option<String>,
 }
 
 /// What is wrong with the mapping of a column.
@@ -78,10 +87,14 @@ impl Sample {
 
     /// Notes how a text is spelt that may be an instant.
     pub fn add_instant(&mut self, text: &str) {
-        for (name, encoding) in TEXTS {
+        for (at, encoding) in TEXTS.into_iter().enumerate() {
             if is_canonical(text, encoding) {
-                *self.texts.entry(name).or_default() += 1;
+                *self.texts.entry(at).or_default() += 1;
             }
+        }
+        if !TEXTS.into_iter().any(|encoding| is_canonical(text, encoding)) && is_like_instant(text)
+        {
+            self.example.get_or_insert_with(|| text.to_owned());
         }
     }
 
@@ -143,8 +156,33 @@ impl Sample {
 
     /// Whether most texts that are instants are in this encoding.
     fn is_most(&self, encoding: Encoding) -> bool {
+        let own = TEXTS.iter().position(|known| *known == encoding);
+        let own = own.and_then(|at| self.texts.get(&at));
+        own.is_some() && own == self.texts.values().max()
+    }
+
+    /// The encoding in which most texts are instants; none: no text is one.
+    pub fn likeliest(&self) -> Option<Encoding> {
         let most = self.texts.iter().max_by_key(|(_, count)| **count);
-        most.is_some_and(|(name, _)| TEXTS.contains(&(*name, encoding)))
+        most.map(|(at, _)| TEXTS[*at])
+    }
+
+    /// What to do about texts that are instants in no encoding.
+    fn spellings(&self) -> String {
+        const KNOWN: &str = "rfc3339 (2026-01-31T08:00:00Z, a fraction without zeros at its end), rfc3339_millis \
+                             (2026-01-31T08:00:00.000Z), rfc3339_micros (2026-01-31T08:00:00.000000Z), datetime \
+                             (2026-01-31 08:00:00), datetime3 (2026-01-31 08:00:00.000) and datetime6 (2026-01-31 \
+                             08:00:00.000000), all in UTC";
+        match &self.example {
+            Some(example) => format!(
+                "such as {example:?}, which no encoding spells so: an index has such texts in another order than \
+                 their instants, or they say no time zone. Convert the column ({CONVERSION}), or rewrite the rows. The \
+                 encodings of texts are {KNOWN}"
+            ),
+            None => format!(
+                "the encodings of texts are {KNOWN}: correct the rows, or map the column as text"
+            ),
+        }
     }
 
     fn classes(&self) -> String {
@@ -160,14 +198,16 @@ impl Sample {
                  microseconds)"
                     .to_owned()
             }
-            (Kind::Timestamp, "text") => match self.texts.iter().max_by_key(|(_, count)| **count) {
-                Some((name, _)) => format!("write encoding = \"{name}\" if these are instants in UTC"),
-                None => "the encodings of texts are rfc3339 (2026-01-31T00:00:00Z, a fraction without \
-                         zeros at its end), datetime \
-                         (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
-                         correct the rows, or map the column as text"
-                    .to_owned(),
+            (Kind::Timestamp, "text") => match self.likeliest() {
+                Some(encoding) => {
+                    format!("write encoding = \"{}\" if these are instants in UTC", encoding.name())
+                }
+                None => self.spellings(),
             },
+            (Kind::Timestamp, "real") => "numbers with a fraction cannot be mapped as timestamp: map a \
+                 column that the database computes of it, AS (CAST(... * 1000000 AS INTEGER)) of \
+                 seconds since 1970, as \"timestamp\", with an index"
+                .to_owned(),
             (Kind::Uuid, "blob") => "write encoding = \"raw\", or map it as bytes".to_owned(),
             (Kind::Uuid, "text") if column.encoding == Encoding::Raw => {
                 "remove encoding = \"raw\", or map it as text".to_owned()
@@ -185,8 +225,34 @@ impl Sample {
     }
 }
 
+/// How a column of these texts is mapped if each of them is an instant, or each a date; none: they are others, or none.
+pub fn column_of(texts: &[String]) -> Option<Column> {
+    let mut sample = Sample::default();
+    texts.iter().for_each(|text| sample.add_instant(text));
+    let is_date = |text: &String| date_of(text).is_some();
+    if texts.is_empty() {
+        return None;
+    }
+    if texts.iter().all(is_date) {
+        return Some(Column { kind: Kind::Date, encoding: Encoding::Native });
+    }
+    let encoding = sample.likeliest()?;
+    let all = texts.iter().all(|text| is_canonical(text, encoding));
+    all.then_some(Column { kind: Kind::Timestamp, encoding })
+}
+
 /// Whether a text is spelt as Besom spells its instant: a guard compares the texts.
 pub fn is_canonical(text: &str, encoding: Encoding) -> bool {
     instant_of(text, encoding)
-        .is_some_and(|instant| instant_text(instant, encoding).is_ok_and(|own| own == text))
+        .is_some_and(|at| instant_text(at, encoding, Round::Down).is_ok_and(|own| own == text))
+}
+
+/// Whether a text consists of the signs of a date and a time: it may be shown.
+fn is_like_instant(text: &str) -> bool {
+    let (day, rest) = text.split_at_checked(10).unwrap_or_default();
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let is_day = day.split('-').map(str::len).eq([4, 2, 2]) && day.split('-').all(digits);
+    is_day
+        && !rest.is_empty()
+        && rest.bytes().all(|b| b.is_ascii_digit() || b" T:.,+-Zzt".contains(&b))
 }

@@ -68,7 +68,7 @@ pub fn is_in_another_unit(column: Column, value: &Value) -> bool {
 
 /// A kind and an encoding as people write them.
 pub fn in_words(column: Column) -> String {
-    format!("{:?} ({:?})", column.kind, column.encoding).to_lowercase()
+    format!("{} ({})", format!("{:?}", column.kind).to_lowercase(), column.encoding.name())
 }
 
 /// What is said of such an instant when it is read.

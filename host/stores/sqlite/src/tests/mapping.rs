@@ -397,8 +397,9 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
                 "columns.expires_at",
                 true,
                 "the column is mapped as timestamp (seconds), but 1 of 4 values looked at is stored \
-                 as text: the encodings of texts are rfc3339 (2026-01-31T00:00:00Z, a fraction without zeros at its end), datetime \
-                 (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
+                 as text: the encodings of texts are rfc3339 (2026-01-31T08:00:00Z, a fraction without zeros at its end), \
+                 rfc3339_millis (2026-01-31T08:00:00.000Z), rfc3339_micros (2026-01-31T08:00:00.000000Z), datetime \
+                 (2026-01-31 08:00:00), datetime3 (2026-01-31 08:00:00.000) and datetime6 (2026-01-31 08:00:00.000000), all in UTC: \
                  correct the rows, or map the column as text",
             )),
         ),
@@ -411,6 +412,17 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
                 true,
                 "the column is declared DATETIME and mapped as timestamp (rfc3339), but the only value \
                  looked at is stored as text: write encoding = \"datetime\" if these are instants in UTC",
+            )),
+        ),
+        (
+            "INSERT INTO sessions VALUES ('a', 1, '2026-01-31T00:00:00.000Z');",
+            Kind::Text,
+            Encoding::Seconds,
+            Some((
+                "columns.seen",
+                true,
+                "the column is declared DATETIME and mapped as timestamp (rfc3339), but the only value \
+                 looked at is stored as text: write encoding = \"rfc3339_millis\" if these are instants in UTC",
             )),
         ),
         (
