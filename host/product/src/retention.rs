@@ -9,7 +9,7 @@ use besom_ports::guests;
 use besom_ports::task::TaskDefinition;
 use besom_retention::{Described, INTO, PartialIndex, Plan, ROWS, Rules, plan};
 
-pub use besom_retention::Wrong;
+pub use besom_retention::{Written, Wrong};
 
 use crate::model::product::quoted;
 
@@ -46,11 +46,14 @@ pub fn moved(task: &TaskDefinition) -> Option<(String, String)> {
     Some((name(ROWS).unwrap_or_else(|| ROWS.to_owned()), name(INTO)?))
 }
 
-/// The first fault of a task's settings; `None` also for a task with another plugin or without its
-/// collection, which is reported elsewhere. Statements in it are for this database.
-pub fn fault(task: &TaskDefinition, collections: &Collections, on: Dialect) -> Option<Wrong> {
-    if task.plugin != RETENTION {
-        return None;
+/// The faults of a task's settings; none also for a task with another plugin or without its collection, which is
+/// reported elsewhere. Statements in them are for this database.
+pub fn faults(task: &TaskDefinition, collections: &Collections, on: Dialect) -> Vec<Wrong> {
+    let Some((rows, into, rules)) = judged(task) else { return Vec::new() };
+    let mut all = besom_retention::faults(&rows, into.as_ref(), &rules);
+    // An action that is none is reported with the other settings, and decides about these.
+    if rules.action.is_empty() {
+        all.retain(|wrong| !matches!(wrong.setting, "action" | "set"));
     }
     if let Some((rows, _)) = moved(task)
         && let Some(dependant) = collections.get(&rows).and_then(|rows| rows.dependants.first())
@@ -59,18 +62,73 @@ pub fn fault(task: &TaskDefinition, collections: &Collections, on: Dialect) -> O
             "rows of `{rows}` cannot be moved: rows of `{dependant}` refer to them (`dependants`), and would have to \
              be moved with them"
         );
-        return Some(Wrong { setting: "action", range: None, message });
+        all.push(Wrong { setting: "action", range: None, message });
     }
-    let mut wrong = plan_of(task)?.err()?;
     let (name, by) = (task.aliases.get(ROWS).map_or(ROWS, String::as_str), text(task, "by"));
     let rows = collections.get(name);
     let kind = rows.and_then(|rows| rows.columns.get(by)).map(|column| column.kind);
-    // Of a column that tells an age, only the index can be missing. The plugin does not know the table.
-    if let (Some(rows), "by", Some(Kind::Timestamp | Kind::Date)) = (rows, wrong.setting, kind) {
-        let create = index_for(rows, by, on);
-        wrong.message = format!("{}. If the table has none: {create}", wrong.message);
+    // The plugin does not know the table.
+    for wrong in all.iter_mut().filter(|wrong| wrong.setting == "by") {
+        match (rows, kind) {
+            // Of a column that tells an age, only the index can be missing.
+            (Some(rows), Some(Kind::Timestamp | Kind::Date)) => {
+                let (create, views) = (index_for(rows, by, on), of_views(on));
+                wrong.message =
+                    format!("{}. If the table has none: {create} ({views})", wrong.message);
+            }
+            (Some(rows), Some(Kind::Float | Kind::Decimal)) => {
+                let computed = computed_for(rows, by, on);
+                wrong.message =
+                    format!("{}, for example, of seconds since 1970: {computed}", wrong.message);
+            }
+            _ => {}
+        }
     }
-    Some(wrong)
+    all
+}
+
+/// What is true of views, which have no indexes.
+fn of_views(on: Dialect) -> &'static str {
+    match on {
+        Dialect::Sqlite => "not for a view: Besom changes no rows of a view of SQLite",
+        Dialect::Postgres => "of a view: on the table below it",
+    }
+}
+
+/// The statement that adds a column with the instant of a number with a fraction.
+fn computed_for(rows: &Collection, by: &str, on: Dialect) -> String {
+    let (table, column) = (quoted(&rows.table), quoted(by));
+    match on {
+        Dialect::Sqlite => {
+            let new = quoted(&format!("{by}_us"));
+            format!(
+                "ALTER TABLE {table} ADD COLUMN {new} INTEGER AS (CAST({column} * 1000000 AS INTEGER)), mapped as \
+                 \"timestamp\""
+            )
+        }
+        Dialect::Postgres => {
+            let new = quoted(&format!("{by}_at"));
+            format!(
+                "ALTER TABLE {table} ADD COLUMN {new} timestamptz GENERATED ALWAYS AS \
+                 (to_timestamp({column}::float8)) STORED, which writes the whole table, mapped as \"timestamp\""
+            )
+        }
+    }
+}
+
+/// What a task's settings write out for columns of its rows: the collection, and for each setting a text, or NULL in
+/// `set`.
+pub fn written(task: &TaskDefinition) -> Option<(String, Vec<(&'static str, Written)>)> {
+    let (rows, _, rules) = judged(task)?;
+    let name = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    Some((name.to_owned(), besom_retention::written(&rows, &rules)))
+}
+
+/// The columns that a task sets.
+pub fn columns_set(task: &TaskDefinition) -> Vec<String> {
+    judged(task)
+        .map(|(rows, _, rules)| besom_retention::columns_set(&rows, &rules))
+        .unwrap_or_default()
 }
 
 /// A comment for the mapping of a table of which no index begins with a timestamp or a date; none: one does, or the
@@ -130,6 +188,13 @@ pub fn rule(task: &TaskDefinition, at: Time) -> Option<String> {
 
 /// The plan of a task; none: it has another plugin, or lacks its collection or `by`.
 fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
+    let (rows, into, rules) = judged(task)?;
+    // A missing setting is reported with the others.
+    (!rules.by.is_empty()).then(|| plan(&rows, into.as_ref(), &rules))
+}
+
+/// The collections and settings of a task; none: it has another plugin, or lacks its collection.
+fn judged(task: &TaskDefinition) -> Option<(Described, Option<Described>, Rules)> {
     if task.plugin != RETENTION {
         return None;
     }
@@ -145,23 +210,16 @@ fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
         indexes: of.indexes.clone(),
         partial: of.partial.iter().map(partial).collect(),
     };
-    let described: Vec<Described> = task.described.iter().map(described).collect();
-    let of = |name: &str| described.iter().find(|one| one.collection == name);
-    let rows = of(ROWS)?;
+    let of = |name: &str| task.described.iter().find(|one| one.collection == name).map(described);
     let text = |name: &str| text(task, name).to_owned();
-    let by = text("by");
-    if by.is_empty() {
-        // A missing setting is reported with the others.
-        return None;
-    }
     let rules = Rules {
-        by,
+        by: text("by"),
         index: text("index"),
         condition: text("where"),
         action: text("action"),
         set: text("set"),
     };
-    Some(plan(rows, of(INTO), &rules))
+    Some((of(ROWS)?, of(INTO), rules))
 }
 
 /// A setting that is a number.

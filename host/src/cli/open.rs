@@ -550,9 +550,7 @@ impl Loader {
             if let Some((collection, needed)) = retention::needed(&task) {
                 resolved.narrow(&task.name, &collection, needed);
             }
-            if let Some(Wrong { setting, range, message }) =
-                retention::fault(&task, &collections, on)
-            {
+            for Wrong { setting, range, message } in retention::faults(&task, &collections, on) {
                 resolved.setting_fault(&task.name, setting, range, format!("{setting}: {message}"));
             }
         }
@@ -801,15 +799,15 @@ pub enum Purpose {
     Restore,
 }
 
-/// The collections of which tasks may delete rows although a foreign key then deletes rows that are not kept. A
-/// privilege that is missing holds its task alone, and is not among them.
+/// The collections of which tasks may delete rows although a foreign key then deletes rows that are not kept, and those
+/// of which the role does not see each row. A privilege that is missing holds its task alone, and is not among them.
 pub async fn cascades(
     store: &dyn Store,
     config: &Config,
     used: &Collections,
 ) -> store::Result<Vec<MappingFault>> {
     let mut found = store.check_granted(used, &check::granted(config, used)).await?;
-    found.retain(|fault| fault.place == MappingFault::CASCADES);
+    found.retain(|fault| [MappingFault::CASCADES, MappingFault::HIDDEN].contains(&&*fault.place));
     Ok(found)
 }
 

@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use besom_sdk::{Comparison, Condition as Tested, Day, Test, Time, Value, parse_duration_ms};
 
+use crate::hints;
 use crate::token::{Kind as Sort, Token, tokens};
 
 /// Maximum depth of parentheses and `not`.
@@ -519,7 +520,10 @@ impl Assignments {
 /// # Errors
 /// The first fault, with its place in the text.
 pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Assignments, Fault> {
-    let mut reader = Reader::new(text, columns)?;
+    assigned(&mut Reader::new(text, columns)?)
+}
+
+fn assigned(reader: &mut Reader<'_>) -> Result<Assignments, Fault> {
     let mut all = Assignments::default();
     loop {
         let (column, kind, range) = reader.column()?;
@@ -531,8 +535,12 @@ pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Assignments, Fau
             let by = reader.sum(&column, kind)?;
             all.add.push((column, by));
         } else {
+            let range = reader.place();
             let literal = match reader.word("null") {
-                true => Literal::Fixed(Value::Null),
+                true => {
+                    reader.written.push(Written { column: column.clone(), text: None, range });
+                    Literal::Fixed(Value::Null)
+                }
                 false => reader.literal(&column, kind)?,
             };
             all.set.push((column, literal));
@@ -544,17 +552,49 @@ pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Assignments, Fau
     }
 }
 
+/// A text or NULL that is written out for a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The column that is compared with it, or set to it.
+    pub column: String,
+    /// The text; none: NULL.
+    pub text: Option<String>,
+    /// Its bytes.
+    pub range: Range<usize>,
+}
+
+/// The texts in a condition; none if it has a fault.
+pub fn compared_with(text: &str, columns: &dyn Columns) -> Vec<Written> {
+    let read = |reader: &mut Reader<'_>| reader.condition(0).is_ok();
+    written(text, columns, read)
+}
+
+/// The texts in `set`, and NULL; none if it has a fault.
+pub fn set_to(text: &str, columns: &dyn Columns) -> Vec<Written> {
+    written(text, columns, |reader| assigned(reader).is_ok())
+}
+
+fn written(
+    text: &str,
+    columns: &dyn Columns,
+    read: impl Fn(&mut Reader<'_>) -> bool,
+) -> Vec<Written> {
+    let Ok(mut reader) = Reader::new(text, columns) else { return Vec::new() };
+    if read(&mut reader) { reader.written } else { Vec::new() }
+}
+
 /// Reads tokens in their order.
 struct Reader<'a> {
     text: &'a str,
     tokens: Vec<Token<'a>>,
     at: usize,
     columns: &'a dyn Columns,
+    written: Vec<Written>,
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str, columns: &'a dyn Columns) -> Result<Reader<'a>, Fault> {
-        Ok(Reader { text, tokens: tokens(text)?, at: 0, columns })
+        Ok(Reader { text, tokens: tokens(text)?, at: 0, columns, written: Vec::new() })
     }
 
     fn next(&self) -> Option<&Token<'a>> {
@@ -637,7 +677,10 @@ impl<'a> Reader<'a> {
         if self.word("is") {
             let negated = self.word("not");
             if !self.word("null") {
-                return Err(self.expected("`null`"));
+                let mut fault = self.expected("`null`");
+                let sign = if negated { "!=" } else { "=" };
+                fault.message.push_str(&format!(": other values are compared by `{sign}`"));
+                return Err(fault);
             }
             let null = Condition::Null(column);
             return Ok(if negated { Condition::Not(Box::new(null)) } else { null });
@@ -657,7 +700,9 @@ impl<'a> Reader<'a> {
             return Ok(if negated { Condition::Not(Box::new(found)) } else { found });
         }
         if negated {
-            return Err(self.expected("`in`"));
+            let mut fault = self.expected("`in`");
+            fault.message.push_str(&hints::operator(self.next(), &column));
+            return Err(fault);
         }
         const OPERATORS: [(&str, Comparison); 7] = [
             ("=", Comparison::Equal),
@@ -670,8 +715,15 @@ impl<'a> Reader<'a> {
         ];
         let found = OPERATORS.into_iter().find(|(symbol, _)| self.takes(symbol));
         let Some((symbol, comparison)) = found else {
-            return Err(self.expected("`=`, `!=`, `<`, `<=`, `>`, `>=`, `is`, `in` or `not in`"));
+            let mut fault =
+                self.expected("`=`, `!=`, `<`, `<=`, `>`, `>=`, `is`, `in` or `not in`");
+            fault.message.push_str(&hints::operator(self.next(), &column));
+            return Err(fault);
         };
+        if symbol == "=" && self.takes("=") {
+            let both = range.end..self.tokens[self.at - 1].range.end;
+            return Err(Fault::new(both, "equality is written with one `=`"));
+        }
         let ordered = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
         if ordered && matches!(kind, Kind::Bool | Kind::Text | Kind::Uuid) {
             let message = format!(
@@ -700,9 +752,14 @@ impl<'a> Reader<'a> {
             _ => return Ok(None),
         }
         let (other, of_other, range) = self.column().map_err(|mut fault| {
-            if kind == Kind::Text && token.sort == Sort::Name {
-                let hint = format!("; a text is written in single quotes: '{}'", token.text);
-                fault.message.push_str(&hint);
+            let called = self.tokens.get(self.at + 1).is_some_and(|next| next.text == "(");
+            if kind == Kind::Text && !called {
+                let hint = format!(
+                    "there is no column `{}`; a text is written in single quotes: '{}'",
+                    token.text,
+                    token.text.replace('\'', "''")
+                );
+                fault.message = hint;
             }
             fault
         })?;
@@ -716,12 +773,19 @@ impl<'a> Reader<'a> {
     fn column(&mut self) -> Result<(String, Kind, Range<usize>), Fault> {
         let Some(token) = self.next().cloned() else { return Err(self.expected("a column")) };
         if !matches!(token.sort, Sort::Name | Sort::Quoted) {
-            return Err(self.expected("a column"));
+            let mut fault = self.expected("a column");
+            if matches!(token.sort, Sort::Text | Sort::Number) {
+                fault.message.push_str(": a test begins with its column, as in `state = 'closed'`");
+            }
+            return Err(fault);
         }
         let name = token.text.into_owned();
         let Some(kind) = self.columns.kind(&name) else {
-            let names = self.columns.names().join(", ");
-            let message = format!("there is no column `{name}`; the columns are {names}");
+            let is_call = |next: &Token<'_>| next.sort == Sort::Symbol && next.text == "(";
+            let called =
+                token.sort == Sort::Name && self.tokens.get(self.at + 1).is_some_and(is_call);
+            let hint = hints::column(&name, &self.columns.names(), called);
+            let message = format!("there is no column `{name}`{hint}");
             return Err(Fault::new(token.range, message));
         };
         self.at += 1;
@@ -764,6 +828,13 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         if token.sort == Sort::Name && word == "now" {
+            if self.takes("(") {
+                let called = range.start..self.tokens[self.at - 1].range.end;
+                return Err(Fault::new(
+                    called,
+                    "`now` is written without parentheses: `now - 30d`",
+                ));
+            }
             let span = self.span()?;
             match kind {
                 Kind::Timestamp => return Ok(Literal::FromNow(span)),
@@ -772,6 +843,8 @@ impl<'a> Reader<'a> {
             }
             return Err(unlike(range, column, kind, "an instant"));
         }
+        let hint = hints::value(kind, &token);
+        let written = (token.sort == Sort::Text).then(|| token.text.to_string());
         let (value, found) = match (token.sort, kind) {
             (Sort::Name, Kind::Bool) if word == "true" => (Some(Value::Bool(true)), ""),
             (Sort::Name, Kind::Bool) if word == "false" => (Some(Value::Bool(false)), ""),
@@ -804,7 +877,19 @@ impl<'a> Reader<'a> {
                 ));
             }
         };
-        value.map(Literal::Fixed).ok_or_else(|| unlike(range, column, kind, found))
+        match value {
+            Some(value) => {
+                if let Some(text) = written {
+                    self.written.push(Written {
+                        column: column.to_owned(),
+                        text: Some(text),
+                        range,
+                    });
+                }
+                Ok(Literal::Fixed(value))
+            }
+            None => Err(unlike(range, column, kind, &format!("{found}{hint}"))),
+        }
     }
 
     /// What follows `now`: a span in milliseconds.

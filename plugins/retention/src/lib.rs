@@ -13,6 +13,7 @@
 //! host calls it as well when it reads the configuration, so that faults are found there.
 
 pub mod condition;
+mod hints;
 mod sets;
 mod token;
 
@@ -23,8 +24,8 @@ use besom_sdk::prelude::*;
 use besom_sdk::{Comparison, Condition as Tested, Page, Range, scanned};
 
 pub use besom_sdk::{Described, PartialIndex};
-pub use condition::Fault;
 use condition::{Assignments, Columns, Condition, Kind};
+pub use condition::{Fault, Written};
 use sets::Place;
 
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
@@ -218,65 +219,114 @@ impl Columns for Mapped<'_> {
 /// # Errors
 /// The first fault of the settings.
 pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result<Plan, Wrong> {
+    planned(rows, into, rules).map_err(|mut all| all.swap_remove(0))
+}
+
+/// All faults of the settings that are independent of each other. An empty `by` is none of them: a setting that is
+/// missing is told by whoever reads the settings.
+pub fn faults(rows: &Described, into: Option<&Described>, rules: &Rules) -> Vec<Wrong> {
+    let mut all = planned(rows, into, rules).err().unwrap_or_default();
+    all.retain(|wrong| wrong.setting != "by" || !rules.by.is_empty());
+    all
+}
+
+fn whole(setting: &'static str, message: impl Into<String>) -> Wrong {
+    Wrong { setting, range: None, message: message.into() }
+}
+
+fn within(setting: &'static str) -> impl Fn(Fault) -> Wrong {
+    move |Fault { range, message }| Wrong { setting, range: Some(range), message }
+}
+
+/// The faults are at least one.
+fn planned(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result<Plan, Vec<Wrong>> {
     let mapped = Mapped(rows);
-    let whole = |setting, message: String| Wrong { setting, range: None, message };
-    let at =
-        |setting| move |Fault { range, message }| Wrong { setting, range: Some(range), message };
     let by = &rules.by;
-    match mapped.kind(by) {
-        Some(Kind::Timestamp | Kind::Date) => {}
-        Some(Kind::Integer | Kind::Float | Kind::Decimal) => {
-            return Err(whole(
-                "by",
-                format!(
-                    "`{by}` is a number: if it counts since 1970, map it as {{ type = \"timestamp\", encoding = \
-                     \"seconds\" }} (or \"millis\"; an integer as it is counts microseconds, \"native\")"
-                ),
-            ));
-        }
+    let mut all = Vec::new();
+    let mut keep = |found: Wrong| all.push(found);
+    let tells = tells_age(&mapped, by).map_err(&mut keep).is_ok();
+    let condition =
+        Condition::read(&rules.condition, &mapped).map_err(|f| keep(within("where")(f))).ok();
+    let way = condition
+        .as_ref()
+        .filter(|_| tells)
+        .and_then(|condition| Way::of(rows, &rules.index, by, condition).map_err(&mut keep).ok());
+    let action = action(rows, into, rules, condition.as_ref()).map_err(&mut keep).ok();
+    let (Some(condition), Some(way), Some(action)) = (condition, way, action) else {
+        return Err(all);
+    };
+    let by_day = mapped.kind(by) == Some(Kind::Date);
+    let kinds = condition.columns().into_keys();
+    let kinds = kinds.filter_map(|column| Some((column.to_owned(), mapped.kind(column)?)));
+    let kinds = kinds.collect();
+    Ok(Plan { by: by.clone(), by_day, way, condition, kinds, action })
+}
+
+/// Whether a column is a timestamp or a date.
+fn tells_age(mapped: &Mapped<'_>, by: &str) -> Result<(), Wrong> {
+    let message = match mapped.kind(by) {
+        Some(Kind::Timestamp | Kind::Date) => return Ok(()),
+        Some(Kind::Integer) => format!(
+            "`{by}` is a number: if it counts since 1970, map it as {{ type = \"timestamp\", encoding = \
+             \"seconds\" }} (or \"millis\"; an integer as it is counts microseconds, \"native\")"
+        ),
+        Some(Kind::Float | Kind::Decimal) => format!(
+            "`{by}` is a number with a fraction, which tells no age: add a column that the database computes of \
+             it, a timestamp or an integer, with an index, and map that one"
+        ),
+        Some(Kind::Text) => format!(
+            "`{by}` is mapped as text, which tells no age: if its texts are instants in UTC, map it as {{ type = \
+             \"timestamp\", encoding = \"rfc3339_millis\" }} (2026-01-31T08:00:00.000Z; docs/tables.md has the other \
+             encodings), or if they are days such as 2026-01-31, as \"date\""
+        ),
         Some(_) => {
-            return Err(whole(
-                "by",
-                format!("`{by}` is no timestamp and no date, and tells no age: name one that is"),
-            ));
+            format!("`{by}` is no timestamp and no date, and tells no age: name one that is")
         }
         None => {
-            let names = mapped.names().join(", ");
-            return Err(whole("by", format!("there is no column `{by}`; the columns are {names}")));
+            let hint = hints::column(by, &mapped.names(), false);
+            format!("there is no column `{by}`{hint}")
         }
-    }
-    let condition = Condition::read(&rules.condition, &mapped).map_err(at("where"))?;
-    let way = Way::of(rows, &rules.index, by, &condition)?;
+    };
+    Err(whole("by", message))
+}
+
+/// What happens to the rows. Without a condition, which has a fault, what is set is not compared with it.
+fn action(
+    rows: &Described,
+    into: Option<&Described>,
+    rules: &Rules,
+    condition: Option<&Condition>,
+) -> Result<Action, Wrong> {
+    let mapped = Mapped(rows);
     let action = match rules.action.as_str() {
         "set" => {
-            let set = condition::assignments(&rules.set, &mapped).map_err(at("set"))?;
+            let set = condition::assignments(&rules.set, &mapped).map_err(within("set"))?;
             let of_key = |column: &&str| rows.key.iter().any(|own| own == column);
             if let Some(column) = set.columns().find(of_key) {
-                return Err(whole(
-                    "set",
-                    format!("`{column}` belongs to the key, which is never changed"),
-                ));
+                let message = format!("`{column}` belongs to the key, which is never changed");
+                return Err(whole("set", message));
             }
-            let tested = condition.columns();
             // A column may round what it stores, so that the row would match for ever.
             let is_exact =
                 |column: &str| !matches!(mapped.kind(column), Some(Kind::Float | Kind::Decimal));
-            let is_tested =
-                |column: &str| column == by || (tested.contains_key(column) && is_exact(column));
+            let is_tested = |column: &str| {
+                let tested = |condition: &Condition| condition.columns().contains_key(column);
+                column == rules.by || condition.is_none_or(tested) && is_exact(column)
+            };
             if !set.set.iter().any(|(column, _)| is_tested(column)) {
                 let message = "every row would match again at the next run: test a column in `where` that \
                                `set` changes, such as where = \"archived_at is null\" with set = \"archived_at = now\"";
-                return Err(whole("set", message.to_owned()));
+                return Err(whole("set", message));
             }
             Action::Set(set)
         }
         _ if !rules.set.trim().is_empty() => {
-            return Err(whole("set", "it has no effect without action = \"set\"".to_owned()));
+            return Err(whole("set", "it has no effect without action = \"set\""));
         }
         "archive" => {
             let Some(into) = into else {
                 let message = "name the collection into which the rows are moved: collections.into = \"NAME\"";
-                return Err(whole("action", message.to_owned()));
+                return Err(whole("action", message));
             };
             fits(rows, into).map_err(|message| whole("action", message))?;
             Action::Archive
@@ -285,13 +335,30 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
     };
     if into.is_some() && action != Action::Archive {
         let message = "`collections.into` has no effect without action = \"archive\"";
-        return Err(whole("action", message.to_owned()));
+        return Err(whole("action", message));
     }
-    let by_day = mapped.kind(by) == Some(Kind::Date);
-    let kinds = condition.columns().into_keys();
-    let kinds = kinds.filter_map(|column| Some((column.to_owned(), mapped.kind(column)?)));
-    let kinds = kinds.collect();
-    Ok(Plan { by: by.clone(), by_day, way, condition, kinds, action })
+    Ok(action)
+}
+
+/// The columns that `set` changes; none if it has a fault, or another action.
+pub fn columns_set(rows: &Described, rules: &Rules) -> Vec<String> {
+    let set = match rules.action.as_str() {
+        "set" => condition::assignments(&rules.set, &Mapped(rows)).unwrap_or_default(),
+        _ => condition::Assignments::default(),
+    };
+    set.columns().map(str::to_owned).collect()
+}
+
+/// The texts that `where` and `set` write out for columns, and NULL in `set`, with their setting.
+pub fn written(rows: &Described, rules: &Rules) -> Vec<(&'static str, Written)> {
+    let mapped = Mapped(rows);
+    let compared = condition::compared_with(&rules.condition, &mapped);
+    let set = match rules.action.as_str() {
+        "set" => condition::set_to(&rules.set, &mapped),
+        _ => Vec::new(),
+    };
+    let compared = compared.into_iter().map(|one| ("where", one));
+    compared.chain(set.into_iter().map(|one| ("set", one))).collect()
 }
 
 /// Whether rows can be moved, as far as the mapping shows.

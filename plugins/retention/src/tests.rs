@@ -437,7 +437,8 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
     };
     let set = |text: &str| Rules { action: "set".into(), set: text.into(), ..rules("used_at") };
     for (rules, setting, range, words) in [
-        (rules("state"), "by", None, "is no timestamp"),
+        (rules("state"), "by", None, "is mapped as text, which tells no age"),
+        (rules("used_att"), "by", None, "did you mean `used_at`?"),
         (rules("gone"), "by", None, "the columns are no, state, used_at, at"),
         (rules("at"), "by", None, "no mapped index begins with `at`"),
         (Rules { index: "x".into(), ..rules("used_at") }, "index", None, "there is no index `x`"),
@@ -466,6 +467,12 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
         );
     }
     assert!(plan(&rows, None, &set("used_at = now")).is_ok(), "the age itself is set");
+    let several = Rules { by: "state".into(), condition: "stat = 7".into(), ..set("state = 7") };
+    let told = |rules: &Rules| -> Vec<&str> {
+        faults(&rows, None, rules).into_iter().map(|wrong| wrong.setting).collect()
+    };
+    assert_eq!(told(&several), ["by", "where", "set"]);
+    assert_eq!(told(&Rules { by: String::new(), ..several }), ["where", "set"]);
     let archive = Rules { action: "archive".into(), ..rules("used_at") };
     let into = |columns: &[(&str, &str)]| Described {
         collection: INTO.into(),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::condition::Fault;
+use crate::hints;
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +74,19 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
                 Some(symbol) => (Kind::Symbol, Cow::Borrowed(symbol), symbol.len()),
                 None => {
                     let range = at..at + c.len_utf8();
-                    return Err(Fault::new(range, format!("`{c}` means nothing here")));
+                    let hint = hints::sign(c, rest);
+                    return Err(Fault::new(range, format!("`{c}` means nothing here{hint}")));
                 }
             },
         };
         let range = at..at + length;
         if sort == Kind::Number && !is_number(&content) {
-            return Err(Fault::new(range, format!("`{content}` is neither a number nor a span")));
+            let span = content.strip_prefix('-').filter(|span| is_number(span));
+            let hint = span
+                .map(|span| format!(": a time ago is written `now - {span}`"))
+                .unwrap_or_default();
+            let message = format!("`{content}` is neither a number nor a span{hint}");
+            return Err(Fault::new(range, message));
         }
         all.push(Token { sort, text: content, range });
         at += length;

@@ -152,7 +152,7 @@ pub struct MappingFault {
     /// The collection whose mapping is concerned.
     pub collection: String,
     /// The key within the collection's table in `besom.toml` that is wrong: `table`,
-    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`; or [`MappingFault::LOCKED`].
+    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`; or a constant of [`MappingFault`].
     pub place: String,
     /// What is wrong and how to correct it.
     pub message: String,
@@ -165,6 +165,8 @@ impl MappingFault {
     pub const CASCADES: &str = "accept_cascades";
     /// The place of a table that another session has locked: whether it differs from its mapping is not known.
     pub const LOCKED: &str = "lock";
+    /// The place of a fault about rows of a table that the role does not see.
+    pub const HIDDEN: &str = "table.rows";
 }
 
 /// The sets of rows that one act has read, as collected by the runtime.

@@ -19,7 +19,7 @@ use super::units;
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Keeper, Reaction};
 use besom_tables::plan::Good;
-use besom_tables::qualified;
+use besom_tables::{named, qualified};
 
 /// The savepoint before the rows of a table are read.
 const UNREAD: &str = "unread";
@@ -90,9 +90,10 @@ pub(super) async fn check_granted(
                 "row-level security hides rows of {:?} from the role, and Besom never sweeps hidden \
                  rows: ALTER ROLE {role} BYPASSRLS, or add a policy for all rows: CREATE POLICY besom \
                  ON {} TO {role} USING (true)",
-                collection.table, collection.table
+                collection.table,
+                qualified(&collection.table)
             );
-            found.warning("table", message);
+            found.warning(MappingFault::HIDDEN, message);
         }
         if operations.delete {
             let name: &str = row.try_get(6)?;
@@ -326,10 +327,14 @@ pub(super) async fn known_tables(session: &Session) -> Job<Vec<String>> {
 fn compare_columns(found: &mut Check<'_>, columns: &[ColumnFound], zone: Option<&str>) {
     let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
     let table = quote(&found.collection.table);
+    let found_table = qualified(&found.collection.table);
     found.columns(&names, |at, column| {
         let is = &columns[at];
         let message = match column {
             Some((_, column)) => match (unlike(is, column.kind, column.encoding), zone) {
+                (Some(_), _) if column.kind == Kind::Timestamp && FLOATS.contains(&&*is.ty) => {
+                    of_floats(&found_table, is)
+                }
                 (Some(unlike), _) => unlike,
                 (None, Some(zone)) if column.kind == Kind::Timestamp && is.ty == "timestamp" => {
                     return Some((without_zone(&table, &is.name, zone), true));
@@ -470,6 +475,19 @@ fn compare_anchor<'a>(
 }
 
 pub(super) const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+/// Types of numbers that may have a fraction.
+const FLOATS: [&str; 3] = ["float4", "float8", "numeric"];
+
+/// What to do about instants as numbers with a fraction.
+fn of_floats(table: &str, column: &ColumnFound) -> String {
+    let (own, new) = (named(&column.name), named(&format!("{}_at", column.name)));
+    format!(
+        "the column has the type {}, whose numbers may have a fraction, and cannot be mapped as timestamp: map a column that \
+         the database computes of it, with an index; of seconds since 1970: ALTER TABLE {table} ADD COLUMN {new} \
+         timestamptz GENERATED ALWAYS AS (to_timestamp({own}::float8)) STORED, which writes the whole table",
+        column.declared
+    )
+}
 
 /// Why a column of this type cannot store that kind in that encoding.
 pub(super) fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
@@ -503,11 +521,9 @@ pub(super) fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Op
         Kind::Uuid => ty == "uuid" || among(&TEXTS),
         Kind::Date => ty == "date" || among(&TEXTS),
         Kind::Timestamp => match encoding {
-            Encoding::Rfc3339 | Encoding::Datetime | Encoding::Datetime6 => among(&TEXTS),
+            encoding if encoding.is_text() => among(&TEXTS),
             Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || column.whole,
-            Encoding::Native | Encoding::Raw => {
-                among(&["timestamptz", "timestamp", "date", "int8"])
-            }
+            _ => among(&["timestamptz", "timestamp", "date", "int8"]),
         },
     };
     let kind = format!("{kind:?}").to_lowercase();

@@ -22,7 +22,7 @@ impl Columns for Table {
     }
 
     fn names(&self) -> Vec<String> {
-        vec!["ok".into(), "n".into()]
+        vec!["ok".into(), "n".into(), "state".into()]
     }
 }
 
@@ -111,7 +111,7 @@ fn a_condition_holds_as_in_sql() {
 #[test]
 fn a_fault_names_its_bytes() {
     for (text, at, words) in [
-        ("colour = 'red'", 0..6, "there is no column `colour`; the columns are ok, n"),
+        ("colour = 'red'", 0..6, "there is no column `colour`; the columns are ok, n, state"),
         ("state = closed", 8..14, "; a text is written in single quotes: 'closed'"),
         ("n = 'red'", 4..9, "`n` is an integer, and this is a text"),
         ("n = 1.5", 4..7, "no integer of 64 bits"),
@@ -147,6 +147,47 @@ fn a_fault_names_its_bytes() {
         ("n = m", 4..5, "no column `m`"),
         ("day = '2026-02-30'", 6..18, "no day such as"),
         ("ü = 1", 0..2, "no column `ü`"),
+        // What people write who know SQL.
+        ("statee = 'a'", 0..6, "no column `statee`: did you mean `state`? (the columns are "),
+        ("State = 'a'", 0..5, "did you mean `state`?"),
+        ("state = \"closed\"", 8..16, "a text is written in single quotes: 'closed'"),
+        ("state == 'a'", 5..8, "written with one `=`"),
+        ("state like 'a%'", 6..10, "there are no patterns; list the texts"),
+        ("state not like 'a%'", 10..14, "there are no patterns"),
+        ("state ~ 'a'", 6..7, "there are no patterns"),
+        ("n between 1 and 2", 2..9, "write `n >= ... and n <= ...`"),
+        ("state is 'a'", 9..12, "compared by `=`"),
+        ("ok is not true", 10..14, "compared by `!=`"),
+        ("(ok)", 3..4, "write `ok = true`"),
+        ("ok = 1", 5..6, "and this is a number: write true or false"),
+        ("n = '7'", 4..7, "this is a text: write 7 without quotes"),
+        ("state = 7", 8..9, "write '7'"),
+        ("at < now() - 30d", 5..9, "`now` is written without parentheses"),
+        ("at < current_timestamp", 5..22, "the present is written `now`"),
+        (
+            "at < date('now', '-30 days')",
+            5..9,
+            "there are no functions; the present is written `now`",
+        ),
+        ("lower(state) = 'a'", 0..5, "no column `lower`: there are no functions"),
+        ("at < now - interval '30 days'", 11..19, "a span such as 30d"),
+        ("at < 'now'", 5..10, "write now without quotes"),
+        ("at < 2026-01-31", 5..9, "as '2026-01-31', or as `now - 30d`"),
+        ("at < -30d", 5..9, "a time ago is written `now - 30d`"),
+        ("at + 30d < now", 3..4, "only the other side is computed"),
+        ("at < '31.01.2026'", 5..17, "no instant in UTC such as '2026-01-31'"),
+        ("'a' = state", 0..3, "a test begins with its column"),
+        ("n = 1 && n = 2", 6..7, "write `and`"),
+        ("n = 1 || n = 2", 6..7, "write `or`"),
+        ("!ok", 0..1, "write `not`"),
+        ("`n` = 1", 0..1, "a name is quoted as \"name\""),
+        ("n::text = '1'", 1..2, "there are no casts"),
+        ("t.n = 1", 1..2, "a column is named without its table"),
+        ("true", 0..4, "to mean every row, remove the setting"),
+        ("at < '30d'", 5..10, "a time ago is written `now - 30d`"),
+        ("where n = 1", 0..5, "leave the word `where` out"),
+        ("exists (select 1)", 0..6, "there are no queries"),
+        ("state = \u{2018}a\u{2019}", 8..11, "straight quotes"),
     ] {
         let fault = Condition::read(text, &Table).expect_err(text);
         assert!(fault.range == at && fault.message.contains(words), "{text}: {fault:?}");
@@ -230,4 +271,21 @@ fn decimals_compare_exactly() {
         assert_eq!(decimals(a, b), Some(expected), "{a} {b}");
     }
     assert_eq!(decimals("NaN", "1"), None);
+}
+
+#[test]
+fn what_is_written_out_for_a_column_is_known_with_its_bytes() {
+    let told = |all: Vec<Written>| -> Vec<(String, Option<String>, Range<usize>)> {
+        all.into_iter().map(|one| (one.column, one.text, one.range)).collect()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        told(set_to("state = 'it''s', at = null, n = 7", &Table)),
+        [("state".into(), some("it's"), 8..15), ("at".into(), None, 22..26)]
+    );
+    assert_eq!(
+        told(compared_with("n = 1 or state in ('a', 'b')", &Table)),
+        [("state".into(), some("a"), 19..22), ("state".into(), some("b"), 24..27)]
+    );
+    assert_eq!(told(compared_with("state = 'a' or", &Table)), []);
 }
