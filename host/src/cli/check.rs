@@ -14,7 +14,7 @@ use super::open::{Loader, Opening, STORE_RISK_FIX, is_there, no_file, store_risk
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed, open, status};
 use besom_config::diagnostic::Place;
-use besom_config::keys::written;
+use besom_config::keys::{suggestion, written};
 use besom_config::quantity::show_duration;
 use besom_config::schedule::{longest_gap, remark};
 use besom_config::task::schedule_for;
@@ -23,8 +23,9 @@ use besom_engine::host::reads;
 use besom_ports::guests::Guests;
 use besom_ports::shape::{Described, Shape};
 use besom_ports::store::{self, MappingFault, Range, Store};
+use besom_ports::task::TaskDefinition;
 use besom_product::doc;
-use besom_product::retention::{in_ranges, moved};
+use besom_product::retention::{self, Written, Wrong, in_ranges, moved};
 use besom_runtime::built_in::{self, Absence};
 
 /// `besom check`.
@@ -78,8 +79,12 @@ impl Args {
                 }
                 let unusable = lack.is_some_and(|lack| lack.is_error);
                 match looked(resolved.partial(), &used, loader.runtime()).await {
-                    Ok(Looked { faults, remarks, refused, views, kept }) => {
+                    Ok(Looked { faults, remarks, refused, views, values, kept }) => {
                         kept_bytes = Some(kept);
+                        for (task, Wrong { setting, range, message }) in values {
+                            let message = format!("{setting}: {message}");
+                            resolved.setting_fault(&task, setting, range, message);
+                        }
                         let faults = open::needed(resolved.partial(), faults);
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
@@ -172,23 +177,82 @@ async fn looked(
 ) -> Result<Looked, Failure> {
     let store = Opening::looking().open(config).await?;
     let mut faults = store.check(used).await?;
-    if faults.iter().any(|fault| !fault.warning) {
+    let mut values = wrong_values(config).await?;
+    let is_whole = faults.iter().all(|fault| fault.warning);
+    faults.extend(store.check_granted(used, &granted(config, used)).await?);
+    if !is_whole {
         // Nothing can be read from tables that do not match the mapping.
-        return Ok(Looked { faults, ..Looked::default() });
+        return Ok(Looked { faults, values, ..Looked::default() });
     }
-    let granted = granted(config, used);
-    faults.extend(store.check_granted(used, &granted).await?);
     let moves: Vec<_> = config.tasks.values().filter_map(|task| moved(task)).collect();
     faults.extend(store.check_moves(used, &moves).await?);
     let mut refused = Vec::new();
     for task in config.tasks.values() {
-        let found = reads::refused(&*store, guests, task).await?;
-        refused.extend(found.into_iter().map(|why| (task.name.clone(), why)));
+        // A value that the database refuses is told at its place.
+        if values.iter().any(|(name, _)| *name == task.name) {
+            continue;
+        }
+        for why in reads::refused(&*store, guests, task).await? {
+            match refused_value(task, &why) {
+                Some(wrong) => values.push((task.name.clone(), wrong)),
+                None => refused.push((task.name.clone(), why)),
+            }
+        }
     }
     // A database that no host has used yet keeps nothing.
     let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
     let (remarks, views) = (short_shares(&*store, config).await?, over_views(config).await?);
-    Ok(Looked { faults, remarks, refused, views, kept })
+    Ok(Looked { faults, remarks, refused, views, values, kept })
+}
+
+/// The value in `where` that the database names when it refuses a read, because it is none of the column's type.
+fn refused_value(task: &TaskDefinition, why: &str) -> Option<Wrong> {
+    let (_, written) = retention::written(task)?;
+    let is_named = |one: &Written| {
+        one.text.as_ref().is_some_and(|text| why.contains(&format!(": \"{text}\" ")))
+    };
+    let (setting, found) = written.into_iter().find(|(of, one)| *of == "where" && is_named(one))?;
+    let message = format!("the database refuses this value: {why}");
+    Some(Wrong { setting, range: Some(found.range), message })
+}
+
+/// Finds values in `where` and `set` that the columns of the database refuse, so that every row would be refused.
+async fn wrong_values(config: &Config) -> Result<Vec<(TaskName, Wrong)>, Failure> {
+    let mut all = Vec::new();
+    for task in config.tasks.values() {
+        let Some((rows, written)) = retention::written(task) else { continue };
+        let set = retention::columns_set(task);
+        let Some(mapped) = config.collections.get(&rows) else { continue };
+        if written.is_empty() && set.is_empty() {
+            continue;
+        }
+        let Described::Table(shape) = open::describe(config, &mapped.table).await? else {
+            continue;
+        };
+        let of = |name: &str| shape.columns.iter().find(|found| found.name == name);
+        for (setting, Written { column, text, range }) in written {
+            let Some(found) = of(&column) else { continue };
+            let message = match text {
+                None if found.not_null => format!(
+                    "`{column}` is NOT NULL in the database, which would refuse every row: set another value"
+                ),
+                Some(text) if !found.labels.is_empty() && !found.labels.contains(&text) => {
+                    let fix = suggestion(&text, found.labels.iter().map(String::as_str));
+                    format!(
+                        "'{text}' is no label of the type {} of `{column}`: {fix}",
+                        found.declared
+                    )
+                }
+                _ => continue,
+            };
+            all.push((task.name.clone(), Wrong { setting, range: Some(range), message }));
+        }
+        for column in set.iter().filter(|column| of(column).is_some_and(|found| found.computed)) {
+            let message = format!("`{column}` is computed by the database, and cannot be set");
+            all.push((task.name.clone(), Wrong { setting: "set", range: None, message }));
+        }
+    }
+    Ok(all)
 }
 
 /// Finds tasks that change rows of a view in a way that the database has not: by ranges, or on SQLite at all.
@@ -264,6 +328,8 @@ struct Looked {
     refused: Vec<(TaskName, String)>,
     /// For tasks: an error about their view with its fix.
     views: Vec<(TaskName, String, String)>,
+    /// For tasks: values that the database refuses.
+    values: Vec<(TaskName, Wrong)>,
     /// Bytes of the rows that are kept for undo, by task.
     kept: BTreeMap<String, u64>,
 }

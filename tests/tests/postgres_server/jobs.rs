@@ -146,6 +146,32 @@ fn rows_are_swept_by_the_indexes_that_products_have() {
     std::fs::write(&file, text.replacen("error is not null", "", 1)).expect("written");
     let (is_fine, _, said) = besom(&["check"]);
     assert!(!is_fine && said.contains("no mapped index begins with `finished_at`"), "{said}");
+    // Values that the columns refuse, at their places.
+    let set = "set = \"cancelled_at = null, ";
+    for (from, to, place, words) in [
+        ("'discarded'", "'discardd'", "'discardd'", "did you mean `discarded`?"),
+        (
+            set,
+            "set = \"cancelled_at = null, state = 'available?', ",
+            "'available?'",
+            "no label of the type oban_job_state",
+        ),
+        (
+            set,
+            "set = \"cancelled_at = null, queue = null, ",
+            "null, attempt",
+            "`queue` is NOT NULL",
+        ),
+    ] {
+        let wrong = text.replacen(from, to, 1);
+        assert_ne!(wrong, text, "{from}");
+        std::fs::write(&file, &wrong).expect("written");
+        let (is_fine, _, said) = besom(&["check", "--store"]);
+        let at = wrong.lines().find_map(|line| line.find(place)).expect("a line");
+        let column = format!(":{}: error: ", at + 1);
+        assert!(!is_fine && said.contains(words) && said.contains(&column), "{to}: {said}");
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    }
 
     std::fs::write(&file, &text).expect("written");
     fine(&["check", "--store"]);

@@ -329,11 +329,22 @@ impl<'a> Check<'a> {
     /// The key, with the tenant, identifies at most one row; returns whether it does.
     pub fn key(&mut self, indexes: &[Index]) -> bool {
         let wanted = self.whole(&self.collection.key);
+        // A key without columns, or with some that are missing, is reported by itself.
+        let own = &self.collection.name;
+        let is_missing = |name: &&str| {
+            let of = |fault: &&MappingFault| fault.collection == *own && !fault.warning;
+            let place = format!("columns.{name}");
+            self.faults.iter().filter(of).any(|f| f.place == place || f.place == "key")
+        };
+        if self.collection.key.is_empty() || wanted.iter().any(is_missing) {
+            return;
+        }
         if self.is_unique(indexes, &self.collection.key) {
             return true;
         }
         let table = &self.collection.table;
-        let create = self.dialect.create("UNIQUE INDEX", "...", table, &wanted);
+        let name = format!("{}_key", last(table));
+        let create = self.dialect.create("UNIQUE INDEX", &name, table, &wanted);
         let said = format!(
             "nothing keeps two rows of {table:?} from having the same key: {create}, or name the \
              columns that are unique"

@@ -35,11 +35,7 @@ impl Dialect {
 
     /// `CREATE what [CONCURRENTLY] [name] ON table (columns)`.
     fn create(&self, what: &str, name: &str, table: &str, columns: &[&str]) -> String {
-        let name = match (self.names_indexes, name) {
-            (false, _) => String::new(),
-            (true, "...") => "... ".to_owned(),
-            (true, name) => format!("{} ", named(name)),
-        };
+        let name = if self.names_indexes { format!("{} ", named(name)) } else { String::new() };
         let beside = if self.builds_concurrently { "CONCURRENTLY " } else { "" };
         let columns: Vec<String> = columns.iter().map(|column| named(column)).collect();
         format!("CREATE {what} {beside}{name}ON {} ({})", qualified(table), columns.join(", "))
