@@ -253,8 +253,7 @@ impl Source {
         &self.text
     }
 
-    /// Returns the span of some bytes of a string value, or of the whole value if it is written with
-    /// escapes.
+    /// Returns the span of some bytes of a string value, or of the whole value if it is written otherwise.
     pub fn inside(
         &self,
         value: &Range<usize>,
@@ -262,12 +261,11 @@ impl Source {
         range: &Range<usize>,
     ) -> Range<usize> {
         let written = self.text.get(value.clone()).unwrap_or_default();
-        let same = written.len() > 1 && text == written.get(1..written.len() - 1);
-        if !same {
-            return value.clone();
-        }
-        let start = value.start + 1;
-        start + range.start..start + range.end
+        let found = text.and_then(|text| {
+            let places = places(written, text)?;
+            Some(value.start + *places.get(range.start)?..value.start + *places.get(range.end)?)
+        });
+        found.unwrap_or_else(|| value.clone())
     }
 
     /// Returns the place of a range of bytes. A range over several lines is reduced to its first line.
@@ -330,6 +328,55 @@ impl Source {
     }
 }
 
+/// Where each byte of a text is in its TOML string, and its end; none: that is not the string of the text.
+fn places(written: &str, text: &str) -> Option<Vec<usize>> {
+    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| {
+        written.len() >= 2 * quote.len() && written.starts_with(quote) && written.ends_with(quote)
+    })?;
+    let inner = &written[quote.len()..written.len() - quote.len()];
+    // The first line ending behind three quotes is not part of the text.
+    let begin = match quote.len() {
+        3 if inner.starts_with("\r\n") => 2,
+        3 if inner.starts_with('\n') => 1,
+        _ => 0,
+    };
+    let (mut all, mut read) = (Vec::with_capacity(text.len() + 1), String::new());
+    let mut rest = &inner[begin..];
+    while let Some(first) = rest.chars().next() {
+        let (c, length) = match first {
+            '\\' if quote.starts_with('"') => escaped(rest)?,
+            c => (c, c.len_utf8()),
+        };
+        all.resize(all.len() + c.len_utf8(), quote.len() + inner.len() - rest.len());
+        read.push(c);
+        rest = &rest[length..];
+    }
+    all.push(quote.len() + inner.len());
+    (read == text).then_some(all)
+}
+
+/// The character of an escape at the beginning of a text, and its length there.
+fn escaped(text: &str) -> Option<(char, usize)> {
+    let code = |digits: usize| {
+        let code = u32::from_str_radix(text.get(2..2 + digits)?, 16).ok()?;
+        Some((char::from_u32(code)?, 2 + digits))
+    };
+    let c = match text.chars().nth(1)? {
+        'b' => '\u{8}',
+        't' => '\t',
+        'n' => '\n',
+        'f' => '\u{c}',
+        'r' => '\r',
+        'e' => '\u{1b}',
+        c @ ('"' | '\\') => c,
+        'x' => return code(2),
+        'u' => return code(4),
+        'U' => return code(8),
+        _ => return None,
+    };
+    Some((c, 2))
+}
+
 /// All diagnostics of a configuration, usually with at least one error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -379,6 +426,28 @@ mod tests {
             "besom.toml:1:10: error: wrong\n  1 | n = \"日本\" # x\n    |            ^ mend it",
         );
         check("", 0..0, "besom.toml:1:1: error: wrong\n  1 | \n    | ^ mend it");
+    }
+
+    #[test]
+    fn a_part_of_a_string_is_found_in_each_of_its_spellings() {
+        for (written, text, part) in [
+            ("\"a = 'b'\"", "a = 'b'", "'b'"),
+            ("'a = \"b\"'", "a = \"b\"", "\"b\""),
+            ("\"a = \\\"b\\\"\"", "a = \"b\"", "\\\"b\\\""),
+            ("\"\\u00fc = \\t'b'\"", "\u{fc} = \t'b'", "'b'"),
+            ("\"\"\"\na\n= 'b'\"\"\"", "a\n= 'b'", "'b'"),
+            ("'''\r\na = \\'b''''", "a = \\'b'", "'b'"),
+            // Another text.
+            ("\"a\"", "b 'b'", "\"a\""),
+            ("\"\"\"a \\\n  'b'\"\"\"", "a 'b'", "\"\"\"a \\\n  'b'\"\"\""),
+        ] {
+            let file = format!("where = {written} # x");
+            let at = text.find(['\'', '"']).expect("a quote");
+            let source = Source::new("besom.toml", file.as_str());
+            let value = 8..8 + written.len();
+            let found = source.inside(&value, Some(text), &(at..text.len()));
+            assert_eq!(&file[found], part, "{written}");
+        }
     }
 
     #[test]

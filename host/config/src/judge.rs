@@ -2,12 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use super::diagnostic::{Diagnostic, Source};
-use super::tree::Span;
+use super::diagnostic::{Diagnostic, Place, Source};
 use super::walk::Spans;
 
-/// Places of keys, by section.
-pub type Places = BTreeMap<&'static str, Spans>;
+/// Places of the keys of sections: in the file, and of the variables and flags that override it.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// In the file, by section.
+    pub file: BTreeMap<&'static str, Spans>,
+    /// Of what overrides the file, by `section.key`.
+    pub overriding: BTreeMap<String, Place>,
+}
+
+impl Places {
+    /// Where the value of `section.key` comes from; none: it is the default.
+    pub fn of(&self, path: &str, source: &Source) -> Option<Place> {
+        let in_file = || {
+            let (section, key) = path.split_once('.')?;
+            Some(source.at(self.file.get(section)?.get(key)?))
+        };
+        self.overriding.get(path).cloned().or_else(in_file)
+    }
+}
 
 /// Where the keys of the sections are, and the problems found so far.
 pub struct Judge<'a> {
@@ -17,20 +33,20 @@ pub struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether the file sets `section.key`.
+    /// Whether `section.key` is set, in the file or above it.
     pub fn is_set(&self, path: &str) -> bool {
-        self.span(path).is_some()
+        self.places.of(path, self.source).is_some()
     }
 
-    fn span(&self, path: &str) -> Option<&Span> {
-        let (section, key) = path.split_once('.')?;
-        self.places.get(section)?.get(key)
+    /// Whether a variable or a flag sets `section.key`.
+    pub fn is_overridden(&self, path: &str) -> bool {
+        self.places.overriding.contains_key(path)
     }
 
-    /// Reports an error at `section.key`. It is about the whole file if the file does not set that key, or if
+    /// Reports an error where `section.key` is set. It is about the whole file if nothing sets that key, or if
     /// `path` names none.
     pub fn error(&mut self, path: &str, message: impl Into<String>, fix: impl Into<String>) {
-        let place = self.source.place(self.span(path));
+        let place = self.places.of(path, self.source).unwrap_or_else(|| self.source.whole());
         self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 

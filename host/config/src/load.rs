@@ -19,11 +19,9 @@ pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
         Problems(vec![Diagnostic::error(whole.clone(), message).fix(fix)])
     };
     // Opening a named pipe would block until a writer opens it.
-    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-        return Err(fail(
-            "not a regular file".into(),
-            "replace it with a regular file, or name another file with --config FILE",
-        ));
+    if let Some(meta) = std::fs::metadata(path).ok().filter(|meta| !meta.is_file()) {
+        let what = if meta.is_dir() { "this is a directory" } else { "not a regular file" };
+        return Err(fail(what.into(), "name a regular file with --config FILE"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)
@@ -38,6 +36,15 @@ pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(fail(
             format!("the file is larger than {FILE_BYTES_MAX} bytes"),
+            "check that --config names a configuration",
+        ));
+    }
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(fail("the file is UTF-16".into(), "save the file as UTF-8"));
+    }
+    if bytes.contains(&0) {
+        return Err(fail(
+            "the file is no text: it contains NUL bytes".into(),
             "check that --config names a configuration",
         ));
     }

@@ -28,7 +28,7 @@ use super::keys::{Fault, Key, suggestion};
 use super::quantity::show_duration;
 use super::sections::{SECTIONS, Section, Sections};
 use super::task::RawTask;
-use super::tree::{self, Span, Table};
+use super::tree::{self, Entry, Node, Span, Table};
 use super::walk::Walker;
 use besom_ports::guests::Manifest;
 use besom_ports::store::MappingFault;
@@ -130,8 +130,10 @@ pub struct Parsed {
     collections: Table,
     /// Places of the keys `token_file`, `password_file` and `key`, by topic.
     tokens: BTreeMap<String, Span>,
-    /// Place of `store.url`.
-    store_span: Option<Span>,
+    /// Where the address of the store is set.
+    store_place: Option<Place>,
+    /// The lines with syntax errors.
+    broken: Vec<usize>,
     problems: Vec<Diagnostic>,
 }
 
@@ -147,13 +149,16 @@ impl RawConfig {
         let mut sections = Sections::defaults();
         let (mut tasks, mut collections) = (Vec::new(), Table::default());
         let mut topics = Vec::new();
-        let mut places = Places::new();
+        let mut places = Places::default();
         for entry in &root.0 {
             if let Some(section) = SECTIONS.iter().find(|s| s.name == entry.key) {
                 if let Some(table) = walker.table(entry, &format!("[{}]", entry.key)) {
                     let spans = walker.read(section.name, table, section.keys, &[], &mut sections);
-                    places.insert(section.name, spans);
+                    places.file.insert(section.name, spans);
                 }
+            } else if entry.key == "tasks" && has_no_name(entry) {
+                let message = "a task has a name, as in [tasks.old-sessions]";
+                walker.error(&entry.key_span, message, "write [tasks.NAME]");
             } else if entry.key == "tasks" {
                 for (entry, table) in walker.tables(entry, "[tasks.NAME]") {
                     tasks.push(RawTask::read(&mut walker, entry, table));
@@ -173,16 +178,17 @@ impl RawConfig {
             }
         }
         // Other problems of a line with a syntax error are consequences of it.
-        problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
+        problems.retain(|problem| !is_in(problem, &broken));
         problems.extend(syntax);
-        override_sections(&mut sections, overrides, &mut problems);
+        places.overriding = override_sections(&mut sections, overrides, &mut problems);
         let mut judging = Judge { places: &places, source: &source, problems: &mut problems };
         judge(&sections, &mut judging);
         let tokens = topics.iter().filter_map(RawTopic::token).collect();
         sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
         sections.settle_paths(dir);
-        let store_span = places.get("store").and_then(|spans| spans.get("url")).cloned();
+        let address = if sections.store.url.is_some() { "store.url" } else { "store.path" };
+        let store_place = places.of(address, &source);
         Parsed {
             origin: origin.to_owned(),
             source,
@@ -190,37 +196,57 @@ impl RawConfig {
             tasks,
             collections,
             tokens,
-            store_span,
+            store_place,
+            broken,
             problems,
         }
     }
 }
 
+/// Whether the table of all tasks is written as that of one.
+fn has_no_name(tasks: &Entry) -> bool {
+    let Node::Table(table) = &tasks.node else { return false };
+    table.get("plugin").is_some_and(|entry| matches!(entry.node, Node::Text(_)))
+}
+
+/// Whether a problem is in one of these lines.
+fn is_in(problem: &Diagnostic, lines: &[usize]) -> bool {
+    matches!(problem.place, Place::Line { line, .. } if lines.contains(&line))
+}
+
+/// Returns the places of the values that are set, by `section.key`.
 fn override_sections(
     sections: &mut Sections,
     overrides: &Overrides,
     problems: &mut Vec<Diagnostic>,
-) {
+) -> BTreeMap<String, Place> {
+    let mut places = BTreeMap::new();
+    let mut add = |place: Place, found: Result<Option<String>, Fault>| match found {
+        Ok(path) => places.extend(path.map(|path| (path, place))),
+        Err(fault) => problems.push(fault.at(place)),
+    };
     for (variable, value) in &overrides.variables {
-        if let Err(fault) = override_by_variable(sections, variable, value) {
-            let (name, value) = (variable.clone(), value.clone());
-            problems.push(fault.at(Place::Variable { name, value }));
-        }
+        let place = Place::Variable { name: variable.clone(), value: value.clone() };
+        add(place, override_by_variable(sections, variable, value));
     }
     for text in &overrides.flags {
-        if let Err(fault) = override_by_flag(sections, text) {
-            problems.push(fault.at(Place::Flag { text: text.clone() }));
-        }
+        add(Place::Flag { text: text.clone() }, override_by_flag(sections, text));
     }
+    places
 }
 
-fn override_by_variable(sections: &mut Sections, variable: &str, value: &str) -> Result<(), Fault> {
-    let Some(name) = variable.strip_prefix("BESOM_") else { return Ok(()) };
+/// Returns `section.key`; none: the variable is of another program.
+fn override_by_variable(
+    sections: &mut Sections,
+    variable: &str,
+    value: &str,
+) -> Result<Option<String>, Fault> {
+    let Some(name) = variable.strip_prefix("BESOM_") else { return Ok(None) };
     let name = name.to_ascii_lowercase();
     let key_of = |section: &Section| name.strip_prefix(section.name)?.strip_prefix('_');
     let found = SECTIONS.iter().find_map(|section| Some((section, key_of(section)?)));
     // A variable that names no section may belong to another program.
-    let Some((section, key)) = found else { return Ok(()) };
+    let Some((section, key)) = found else { return Ok(None) };
     let Some(key) = section.key(key) else {
         let variable_of = |key: &Key<Sections>| {
             format!("BESOM_{}_{}", section.name, key.name).to_ascii_uppercase()
@@ -229,10 +255,12 @@ fn override_by_variable(sections: &mut Sections, variable: &str, value: &str) ->
         return Err(Fault::new(format!("unknown variable `{variable}`"))
             .fix(suggestion(variable, names.iter().map(String::as_str))));
     };
-    key.read_text(sections, value)
+    key.read_text(sections, value)?;
+    Ok(Some(format!("{}.{}", section.name, key.name)))
 }
 
-fn override_by_flag(sections: &mut Sections, text: &str) -> Result<(), Fault> {
+/// Returns `section.key`.
+fn override_by_flag(sections: &mut Sections, text: &str) -> Result<Option<String>, Fault> {
     let Some((path, value)) = text.split_once('=') else {
         return Err(Fault::new("the value is missing").fix("write SECTION.KEY=VALUE"));
     };
@@ -250,7 +278,8 @@ fn override_by_flag(sections: &mut Sections, text: &str) -> Result<(), Fault> {
         return Err(Fault::new(format!("unknown key `{path}`"))
             .fix(suggestion(path.trim(), names.iter().map(String::as_str))));
     };
-    key.read_text(sections, value.trim())
+    key.read_text(sections, value.trim())?;
+    Ok(Some(format!("{}.{}", section.name, key.name)))
 }
 
 /// Maximum length of the path of a Unix socket, in bytes (`sun_path` without its NUL).
@@ -275,7 +304,13 @@ fn judge(sections: &Sections, judge: &mut Judge<'_>) {
     }
     if store.url.is_some() && !store.path.as_os_str().is_empty() {
         let message = "store.path and store.url are both set, but a store is one database";
-        judge.error("", message, "remove one of the two");
+        match ["store.url", "store.path"].into_iter().find(|key| judge.is_overridden(key)) {
+            Some(key) => {
+                let other = if key == "store.url" { "store.path" } else { "store.url" };
+                judge.error(key, message, format!("remove {other}, or this"));
+            }
+            None => judge.error("store.path", message, "remove one of the two"),
+        }
     }
     if store.path.to_string_lossy().contains("://") {
         let message = "store.path is a URL, not a file";
@@ -319,7 +354,7 @@ fn judge(sections: &Sections, judge: &mut Judge<'_>) {
     {
         if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             let fix = format!("choose a path of at most {SOCKET_PATH_BYTES_MAX} bytes");
-            judge.error("", format!("{name} is too long for a Unix socket"), fix);
+            judge.error(name, format!("{name} is too long for a Unix socket"), fix);
         }
     }
 }
@@ -435,12 +470,16 @@ impl Parsed {
     }
 
     fn build(mut self, plugin: Option<&FindPlugin<'_>>, defaults: &Collections) -> Resolved {
+        let before = self.problems.len();
         let mut walker = Walker { source: &self.source, problems: &mut self.problems };
         let (collections, places) = collection::read(&mut walker, &self.collections, defaults);
         let (mut tasks, mut manifests) = (BTreeMap::new(), BTreeMap::new());
         let mut refused = BTreeMap::new();
         let mut found: BTreeMap<&str, Result<Plugin, PluginFault>> = BTreeMap::new();
         if let Some(plugin) = plugin {
+            for task in self.tasks.iter().filter(|task| task.plugin().is_empty()) {
+                task.judge_limits(&mut walker);
+            }
             for task in self.tasks.iter().filter(|t| !t.plugin().is_empty()) {
                 let said = walker.problems.len();
                 let found = found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin()));
@@ -473,6 +512,10 @@ impl Parsed {
             }
         }
         drop(found);
+        // As in the first step, other problems of a line with a syntax error are left out.
+        let mut found = self.problems.split_off(before);
+        found.retain(|problem| !is_in(problem, &self.broken));
+        self.problems.extend(found);
         let schedules = self
             .tasks
             .iter()
@@ -500,8 +543,8 @@ impl Parsed {
             warnings: Vec::new(),
         };
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
-        let store_span = self.store_span;
-        Resolved { config, source, places, schedules, settings, tokens, store_span, problems }
+        let store_place = self.store_place;
+        Resolved { config, source, places, schedules, settings, tokens, store_place, problems }
     }
 }
 
@@ -532,7 +575,7 @@ pub struct Resolved {
     /// Places of the [`JUDGED_SETTINGS`], by task and name.
     settings: BTreeMap<(TaskName, String), Span>,
     tokens: BTreeMap<String, Span>,
-    store_span: Option<Span>,
+    store_place: Option<Place>,
     problems: Vec<Diagnostic>,
 }
 
@@ -594,7 +637,7 @@ impl Resolved {
 
     /// Adds an error or a warning about the address of the store.
     pub fn store_fault(&mut self, is_error: bool, message: impl Into<String>, fix: &str) {
-        let place = self.source.place(self.store_span.as_ref());
+        let place = self.store_place.clone().unwrap_or_else(|| self.source.whole());
         let diagnostic = match is_error {
             true => Diagnostic::error(place, message),
             false => Diagnostic::warning(place, message),

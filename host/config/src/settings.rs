@@ -2,7 +2,7 @@
 
 use besom_core::value::{Field, Value};
 
-use super::keys::{Fault, keys};
+use super::keys::{Fault, keys, nearest};
 use super::quantity::{SPAN_FIX, duration, show_duration};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::Walker;
@@ -28,13 +28,15 @@ pub struct Read {
     pub host: HostSettings,
 }
 
-/// Reads the settings of a task according to the manifest of its plugin.
+/// Reads the settings of a task according to the manifest of its plugin. `is_misplaced`: whether one is in another
+/// table, where it is reported.
 pub fn read(
     walker: &mut Walker<'_>,
     path: &str,
     task_span: &Span,
     table: &Table,
     manifest: &Manifest,
+    is_misplaced: impl Fn(&str) -> bool,
 ) -> Read {
     let path = format!("{path}.settings");
     let mut read = Read::default();
@@ -72,6 +74,7 @@ pub fn read(
                 }
             }
             (None, Some(default)) => read.fields.push(Field::new(&setting.name, default.clone())),
+            (None, None) if is_misplaced(&setting.name) => {}
             (None, None) => walker.error(
                 task_span,
                 format!(
@@ -205,8 +208,12 @@ fn is_choice(setting: &Setting, word: &String) -> Result<(), Fault> {
         return Ok(());
     }
     let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name))
-        .fix(format!("write {}", quoted.join(" or "))))
+    Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name)).fix(
+        match nearest(word, words.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("write {}", quoted.join(" or ")),
+        },
+    ))
 }
 
 fn below(a: &Value, b: &Value) -> bool {

@@ -21,7 +21,7 @@ use besom_core::window::{Window, Windows};
 use super::keys::{RowsOrShare, defaults, written};
 use super::quantity::show_duration;
 use super::tree::{Entry, Span, Table};
-use super::walk::{Spans, Walker};
+use super::walk::{Spans, Walker, unknown};
 use besom_ports::guests::Manifest;
 use besom_ports::task::{CatchUp, Overlap, RetryPolicy};
 use grants::Alias;
@@ -55,6 +55,24 @@ impl RawTask {
     /// Returns the place of a setting's value, or of the name of the task if the setting is not in the file.
     pub fn setting_span(&self, setting: &str) -> &Span {
         self.settings.get(setting).map_or(&self.name_span, |entry| &entry.span)
+    }
+
+    /// Whether the table of the task has a key that is none of its own: it is reported there.
+    fn has_unknown(&self, key: &str) -> bool {
+        let is_known = TaskTable::KEYS.iter().any(|known| known.name == key)
+            || TABLES.iter().any(|(name, _)| *name == key);
+        !is_known && self.spans.contains_key(key)
+    }
+
+    /// Says of unknown keys in the table of the task that they are settings of its plugin.
+    fn send_settings(&self, walker: &mut Walker<'_>, path: &str, manifest: &Manifest) {
+        for setting in manifest.settings.iter().filter(|one| self.has_unknown(&one.name)) {
+            let message = unknown(&setting.name, path);
+            let found = walker.problems.iter_mut().find(|problem| problem.message == message);
+            if let Some(problem) = found {
+                problem.fix = Some(format!("write it in [{path}.settings]"));
+            }
+        }
     }
 
     /// The place of a key's value, or of the name of the task without the key.

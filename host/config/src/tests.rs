@@ -467,7 +467,7 @@ besom.toml:2:8: error: the key names the column `id`, which is not mapped
     |        ^^^^ available: `at`, `note_id`
 besom.toml:3:69: error: `raw` is not an encoding of this type
   3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
-    |                                                                     ^^^^^ available: `native`, `seconds`, `millis`, `rfc3339`, `datetime`, `datetime6`
+    |                                                                     ^^^^^ available: `native`, `seconds`, `millis`, `rfc3339`, `rfc3339_millis`, `rfc3339_micros`, `datetime`, `datetime3`, `datetime6`
 besom.toml:3:82: error: `int` is not a column type
   3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
     |                                                                                  ^^^^^ available: `bool`, `integer`, `float`, `decimal`, `text`, `bytes`, `timestamp`, `date`, `uuid`, `json`
@@ -547,6 +547,31 @@ flags: error: the value is missing
 flags: error: `tasks.a.lane` is not a key of a section
   --set tasks.a.lane=due
   fix: set a key of the sections store, node, clock, lease, activity, api, host, retention, runtime, plugins, coordination, ring, delivery; all others, such as tasks, are set in the file
+"#,
+    );
+}
+
+/// A line of the file that they override is not at fault.
+#[test]
+fn a_value_above_the_file_is_judged_at_its_own_place() {
+    let text = "[store]\nurl = \"postgres://u@h/d\"\n[lease]\nttl = \"15s\"\nrenew = \"5s\"\n";
+    let overrides = Overrides {
+        variables: vec![("BESOM_LEASE_RENEW".into(), "14s".into())],
+        flags: vec!["store.url=postgres://u:pw@h/d".into(), "store.path=a.db".into()],
+    };
+    let problems = load_with(text, &overrides).err().map(|p| p.to_string());
+    same(
+        &problems.unwrap_or_default(),
+        r#"
+environment: error: lease.renew is 14s, which is more than a third of lease.ttl (15s)
+  BESOM_LEASE_RENEW=14s
+  fix: set lease.renew to at most 5s
+flags: error: store.path and store.url are both set, but a store is one database
+  --set store.url=postgres://u:**@h/d
+  fix: remove store.path, or this
+flags: error: store.url contains a password
+  --set store.url=postgres://u:**@h/d
+  fix: put the password into a file (mode 0600) and set store.password_file to it; write an `@` after the host as %40
 "#,
     );
 }
@@ -1241,6 +1266,14 @@ fn a_file_that_is_no_text_is_named_as_a_whole_or_at_the_byte() {
         "besom.toml: error: the file is larger than 1048576 bytes\n  fix: check that --config names a configuration"
     );
     assert!(said(Some(b"\xff")).starts_with("besom.toml:1:1: error: byte 0xff"));
+    for (bytes, words) in [
+        (&b"\xff\xfe[\0"[..], "the file is UTF-16\n  fix: save the file as UTF-8"),
+        (b"SQLite format 3\0", "the file is no text: it contains NUL bytes"),
+    ] {
+        assert!(said(Some(bytes)).contains(words), "{}", said(Some(bytes)));
+    }
+    let directory = read(dir.path(), &Overrides::default()).expect_err("refused").to_string();
+    assert!(directory.contains("this is a directory\n  fix: name a regular file"), "{directory}");
 }
 
 #[test]
@@ -1495,6 +1528,50 @@ fn a_key_of_a_task_in_the_table_of_retention_is_sent_to_its_task() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("unknown key `keep_removed` in [retention]"), "{said:?}");
     assert!(said[0].contains("set for each task: write it in [tasks.NAME]"), "{said:?}");
+}
+
+/// What follows from a syntax error in its line is no error of its own.
+#[test]
+fn a_quote_that_ends_a_text_too_early_is_one_error() {
+    check(
+        "[tasks.a]\nplugin = \"choosy\"\nsettings = { mode = \"state = \"x\"\" }\n",
+        r#"
+besom.toml:3:31: error: missing comma between key-value pairs, expected `,`
+  3 | settings = { mode = "state = "x"" }
+    |                               ^ write a comma; if this belongs to the text before it, that text ended at its second quote: within "...", write 'single quotes', as in where = "state = 'closed'"
+"#,
+    );
+    check(
+        "[tasks]\nplugin = \"choosy\"\nschedule = \"@daily\"\n",
+        r#"
+besom.toml:1:2: error: a task has a name, as in [tasks.old-sessions]
+  1 | [tasks]
+    |  ^^^^^ write [tasks.NAME]
+"#,
+    );
+}
+
+#[test]
+fn a_key_in_another_table_than_its_own_is_sent_there() {
+    let task = |text: &str| format!("[tasks.a]\nplugin = \"needy\"\n{text}");
+    let bucket = "settings = { bucket = \"b\" }\n";
+    for (text, fix) in [
+        ("path = \"a.db\"\n".to_owned(), "write it in [store]"),
+        ("[store]\nskew_max = \"5s\"\n".into(), "write it in [clock]"),
+        ("[host]\nsocket = \"s\"\n".into(), "the section that is meant: [activity], [api]"),
+        ("schedule = \"@daily\"\n".into(), "for each task: write it in [tasks.NAME]"),
+        ("[retry]\nbackoff = \"5s\"\n".into(), "for each task: write [tasks.NAME.retry]"),
+        (task(&format!("wall = \"5s\"\n{bucket}")), "write it in [tasks.a.limits]"),
+        (task(&format!("{bucket}limits = {{ backoff = \"5s\" }}")), "write it in [tasks.a.retry]"),
+        (task("settings = { bucket = \"b\", schedule = \"@daily\" }"), "write it in [tasks.a]"),
+        // The setting is required, and there.
+        (task("bucket = \"b\"\n"), "write it in [tasks.a.settings]"),
+        (task(&format!("min_changes = 3\n{bucket}")), "write it in [tasks.a.settings]"),
+    ] {
+        let problems = load(&text).expect_err("refused").0;
+        let fixes: Vec<_> = problems.iter().filter_map(|one| one.fix.as_deref()).collect();
+        assert!(fixes.len() == 1 && fixes[0].contains(fix), "{text}: {fixes:?}");
+    }
 }
 
 #[test]

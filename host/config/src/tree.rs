@@ -119,6 +119,14 @@ fn syntax_fix(message: &str) -> Option<&'static str> {
         Some("remove one of them")
     } else if message.contains("unclosed") {
         Some("close it on the same line")
+    } else if message.contains("invalid basic string") || message.contains("invalid literal string")
+    {
+        Some("close the quote on the same line")
+    } else if message.contains("missing comma") {
+        Some(
+            "write a comma; if this belongs to the text before it, that text ended at its second quote: within \"...\", \
+             write 'single quotes', as in where = \"state = 'closed'\"",
+        )
     } else {
         None
     }

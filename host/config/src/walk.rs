@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
 use super::keys::{Fault, Key, suggestion};
+use super::limits::LimitsTable;
+use super::sections::{SECTIONS, Section};
+use super::settings::HostSettings;
+use super::task::{RetryTable, TABLES, TaskTable, YieldTable};
 use super::tree::{Entry, Node, Span, Table};
 
-/// Keys of a task that are looked for in `[retention]`.
-const OF_TASKS: [&str; 1] = ["keep_removed"];
 /// Keys of earlier versions, and what they are called now.
 const RENAMED: [(&str, &str); 1] = [("undo_retention", "keep_removed")];
 
@@ -152,17 +154,70 @@ impl Walker<'_> {
         path: &str,
         names: impl IntoIterator<Item = &'n str> + Clone,
     ) {
-        let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
         let renamed = RENAMED.iter().find(|(old, _)| *old == entry.key);
         let fix = match renamed {
             Some((_, new)) => format!("it is called `{new}` now"),
-            None if path == "retention" && OF_TASKS.contains(&entry.key.as_str()) => {
-                format!("`{}` is set for each task: write it in [tasks.NAME]", entry.key)
-            }
-            None => suggestion(&entry.key, names),
+            None => home(path, entry).unwrap_or_else(|| suggestion(&entry.key, names)),
         };
         let shown = self.source.at_key(&entry.key_span, &entry.span);
-        let message = format!("unknown key `{}`{place}", entry.key);
-        self.problems.push(Diagnostic::error(shown, message).fix(fix));
+        self.problems.push(Diagnostic::error(shown, unknown(&entry.key, path)).fix(fix));
+    }
+}
+
+/// What is said of an unknown key.
+pub fn unknown(key: &str, path: &str) -> String {
+    let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
+    format!("unknown key `{key}`{place}")
+}
+
+/// The tables of a task with keys of the host.
+fn is_of_task(table: &str, key: &str) -> bool {
+    fn has<T>(keys: &[Key<T>], key: &str) -> bool {
+        keys.iter().any(|known| known.name == key)
+    }
+    match table {
+        "" => has(TaskTable::KEYS, key) || TABLES.iter().any(|(name, _)| *name == key),
+        "settings" => has(HostSettings::KEYS, key),
+        "limits" => has(LimitsTable::KEYS, key),
+        "retry" => has(RetryTable::KEYS, key),
+        "yield" => has(YieldTable::KEYS, key),
+        _ => false,
+    }
+}
+
+/// Where a key belongs that is unknown in the table of this path; none: it is a key of no other.
+fn home(path: &str, entry: &Entry) -> Option<String> {
+    let key = entry.key.as_str();
+    let tables = ["", "settings", "limits", "retry", "yield"];
+    if let Some(task) = path.strip_prefix("tasks.") {
+        // The name of a task that contains a dot is in quotes.
+        let part = TABLES
+            .iter()
+            .find_map(|(name, _)| Some((task.strip_suffix(name)?.strip_suffix('.')?, *name)));
+        let (task, own) = part.unwrap_or((task, ""));
+        let table = tables.into_iter().find(|table| *table != own && is_of_task(table, key))?;
+        return Some(match table {
+            "" => format!("write it in [tasks.{task}]"),
+            table => format!("write it in [tasks.{task}.{table}]"),
+        });
+    }
+    let has_key = |section: &&Section| section.name != path && section.key(key).is_some();
+    let sections: Vec<String> =
+        SECTIONS.iter().filter(has_key).map(|section| format!("[{}]", section.name)).collect();
+    let is_top = path.is_empty() || SECTIONS.iter().any(|section| section.name == path);
+    match (&sections[..], is_top) {
+        (_, false) => None,
+        (_, true) if is_of_task("", key) => {
+            let table = matches!(entry.node, Node::Table(_));
+            Some(match table {
+                true => format!("`{key}` is set for each task: write [tasks.NAME.{key}]"),
+                false => format!("`{key}` is set for each task: write it in [tasks.NAME]"),
+            })
+        }
+        ([], true) => None,
+        ([one], true) => Some(format!("write it in {one}")),
+        (several, true) => {
+            Some(format!("write it in the section that is meant: {}", several.join(", ")))
+        }
     }
 }

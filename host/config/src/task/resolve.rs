@@ -123,7 +123,10 @@ impl RawTask {
         let plugin = &self.requesting(plugin);
         let manifest = &plugin.manifest;
         let path = format!("tasks.{}", written(&self.name));
-        let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
+        self.send_settings(walker, &path, manifest);
+        let is_misplaced = |setting: &str| self.has_unknown(setting);
+        let (span, table) = (&self.name_span, &self.settings);
+        let read = settings::read(walker, &path, span, table, manifest, is_misplaced);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
         let aliases = self.aliases(walker, plugin, collections);
         let real = |name: &str| aliases.get(name).map_or(name, String::as_str).to_owned();
