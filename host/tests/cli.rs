@@ -333,6 +333,7 @@ fn the_url_of_the_store_is_checked_without_connecting() {
     let (code, said) = check("postgres://u@192.0.2.1/d?sslmode=maybe");
     assert_eq!(code, 78, "{said}");
     assert!(said.contains("maybe") && said.contains("correct the URL"), "{said}");
+    assert!(said.starts_with("flags: error: unknown sslmode"), "{said}");
     let (code, said) = check("postgres://u@192.0.2.1/d?sslmode=require");
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("the identity of the server is not verified"), "{said}");
@@ -1023,6 +1024,8 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     std::fs::write(&file, &text).expect("written");
     let (code, said) = site.fails(&["check", "--store"]);
     assert_eq!(code, 0, "{said}");
+    let (code, said) = site.fails(&["review", "show", "django"]);
+    assert!(code == 2 && said.contains("django, whose runs are executed at once"), "{said}");
     let out = site.command(&["run"]).env_remove("BESOM_HOST_DEFAULT_MODE").output();
     let out = out.expect("the binary runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -1060,6 +1063,10 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     product.execute_batch(index).expect("as it is printed");
 
     std::fs::write(&file, &text).expect("written");
+    product.execute_batch("CREATE VIEW all_sessions AS SELECT * FROM sessions").expect("a view");
+    let out = site.besom(&["config", "map", "all_sessions", "--key", "id"]);
+    let section = String::from_utf8_lossy(&out.stdout);
+    assert!(section.contains("# tasks can only read the rows of a view of SQLite"), "{section}");
     let (code, said) = site.fails(&["config", "map", "django_sesion"]);
     assert!(code == 1 && said.contains("did you mean `django_session`?"), "{said}");
     let (code, said) = site.fails(&["config", "map", "sessions", "--name", "rails", "--write"]);

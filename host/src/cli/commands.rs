@@ -23,6 +23,7 @@ pub enum Verb {
     /// Show one command.
     Show {
         /// Number of the command.
+        #[arg(value_parser = super::number)]
         id: u64,
     },
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use besom_ports::embedded::Dialect;
 use besom_ports::shape::Described;
 use besom_product::model::collections_for;
 use besom_product::retention::remark;
@@ -101,7 +102,17 @@ async fn mapped(
         Described::Table(shape) if key.is_empty() => shape,
         Described::Table(shape) => shape.with_key(key).map_err(Failure::Failed)?,
         Described::Unknown(known) if known.is_empty() => {
-            return Err(Failure::Failed("the database has no tables of a product".into()));
+            let (what, fix) = match &resolved.partial().store.url {
+                Some(_) => (
+                    "the database".to_owned(),
+                    "connect as a role that sees them, or correct store.url",
+                ),
+                None => {
+                    let path = resolved.partial().store.path.display().to_string();
+                    (format!("the database {path}"), "correct store.path")
+                }
+            };
+            return Err(Failure::Failed(format!("{what} has no tables of a product: {fix}")));
         }
         Described::Unknown(known) => {
             return Err(Failure::Failed(format!(
@@ -116,7 +127,11 @@ async fn mapped(
     collection.anchors = map::anchors(&shape, &collection, &resolved.partial().collections);
     let mut section = map::section(&shape, &collection);
     let on = open::dialect(resolved.partial());
-    if let Some(remark) = remark(&collection, on).filter(|_| !shape.is_view) {
+    let remark = match shape.is_view {
+        true => Some(of_view(&collection.name, on)),
+        false => remark(&collection, on),
+    };
+    if let Some(remark) = remark {
         section.push_str(&format!("\n{}\n", printable(&remark)));
     }
     if write {
@@ -140,4 +155,18 @@ async fn mapped(
         false => section,
     })?;
     Ok(())
+}
+
+/// A comment for the mapping of a view.
+fn of_view(collection: &str, on: Dialect) -> String {
+    match on {
+        Dialect::Sqlite => {
+            "# tasks can only read the rows of a view of SQLite: to change or delete them, map the table below it".to_owned()
+        }
+        Dialect::Postgres => format!(
+            "# a view has no index of its own: write indexes of the table below it that tasks read by into \
+             [collections.{}.indexes], as by_at = [\"at\"]; `retention` needs chunk = 0 for a view",
+            besom_config::keys::written(collection)
+        ),
+    }
 }

@@ -29,6 +29,7 @@ pub enum Verb {
     /// Show one dead letter with every error.
     Show {
         /// Number of the dead letter.
+        #[arg(value_parser = super::number)]
         id: u64,
     },
     /// Retry dead letters immediately, with the attempt counter reset.

@@ -15,6 +15,9 @@ use tracing_subscriber::fmt::{self, MakeWriter};
 /// Maximum number of lines buffered for the screen; further lines go to stderr directly.
 const LINES_MAX: usize = 1_024;
 
+/// The levels of logging.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 
 /// Starts logging with a level or with `tracing` directives; without what plugins log, unless the directives name
@@ -23,6 +26,12 @@ static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 /// # Errors
 /// Directives that cannot be parsed.
 pub fn start(directives: &str, of_plugins: bool) -> Result<(), String> {
+    let word = directives.trim().to_ascii_lowercase();
+    let is_word = !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
+    if is_word && !LEVELS.contains(&word.as_str()) {
+        // It would be taken for a module, of which nothing is logged.
+        return Err(format!("--log `{directives}` is no level: write {}", LEVELS.join(", ")));
+    }
     let filter = tracing_subscriber::EnvFilter::try_new(own(directives, of_plugins))
         .map_err(|e| format!("--log `{directives}`: {e}; write, for example, `debug`"))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

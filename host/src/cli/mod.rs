@@ -228,6 +228,11 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
+/// Parses a number that a list prints.
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a number is expected, which the verb `ls` lists".to_owned())
+}
+
 /// Returns the definition of the command line, for completions and the manual page.
 pub fn command() -> clap::Command {
     Cli::command()

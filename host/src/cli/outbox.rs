@@ -34,6 +34,7 @@ pub enum Verb {
     /// Show one message with its payload and the receiver's answer.
     Show {
         /// Number of the message.
+        #[arg(value_parser = super::number)]
         id: u64,
     },
     /// Retry messages that wait for their next attempt, immediately, and messages that were given up, with the attempt

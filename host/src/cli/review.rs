@@ -2,11 +2,13 @@
 
 use besom_core::command::counted;
 use besom_core::ids::{RunId, TaskName};
+use besom_core::mode::Mode;
 use besom_core::review::{ColumnChange, Operation, Review, Sample, Standing, State};
 use besom_core::time::Time;
 use clap::Subcommand;
 use serde_json::Value;
 
+use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, open, printed, task};
@@ -95,7 +97,7 @@ impl Verb {
                     Ok(run) => known(&*store, run).await?,
                     Err(_) => {
                         let task = task::known(&*store, &outline, &what).await?;
-                        latest(&*store, task).await?
+                        latest(&*store, &outline, task).await?
                     }
                 };
                 let now = store.now().await?;
@@ -240,12 +242,23 @@ async fn known(store: &dyn Store, run: RunId) -> Result<Review, Failure> {
     })
 }
 
-async fn latest(store: &dyn Store, task: TaskName) -> Result<Review, Failure> {
-    store.latest_review(&task).await?.ok_or_else(|| {
-        Failure::Usage(format!(
+async fn latest(store: &dyn Store, outline: &Outline, task: TaskName) -> Result<Review, Failure> {
+    if let Some(review) = store.latest_review(&task).await? {
+        return Ok(review);
+    }
+    let words = match outline.tasks.get(&task).map(|known| known.mode) {
+        Some(Mode::Preview | Mode::Approve) => {
+            format!("there is no review of {task} yet: `besom run {task}` makes one")
+        }
+        Some(Mode::Live) => format!(
+            "there is no review of {task}, whose runs are executed at once (mode = \"live\"): only runs with mode = \
+             \"preview\" or \"approve\" have one; `besom run --dry-run {task}` shows what a run would do"
+        ),
+        None => format!(
             "there is no review of {task}: only runs with mode = \"preview\" or \"approve\" have one"
-        ))
-    })
+        ),
+    };
+    Err(Failure::Usage(words))
 }
 
 /// A review as JSON, without its examples.

@@ -36,6 +36,7 @@ pub enum Verb {
     /// Show one run with the items it planned.
     Show {
         /// Number of the run.
+        #[arg(value_parser = super::number)]
         run: u64,
         /// Maximum number of items.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -44,6 +45,7 @@ pub enum Verb {
     /// Cancel a run: its scan stops, items already planned are still executed.
     Cancel {
         /// Number of the run.
+        #[arg(value_parser = super::number)]
         run: u64,
         /// Reason and waiting time.
         #[command(flatten)]
@@ -52,6 +54,7 @@ pub enum Verb {
     /// Print what the plugin of a run has logged; only the newest lines are kept.
     Logs {
         /// Number of the run.
+        #[arg(value_parser = super::number)]
         run: u64,
         /// Keep printing new lines until the run has ended.
         #[arg(short, long)]

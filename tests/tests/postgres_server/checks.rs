@@ -204,6 +204,18 @@ fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
         product.batch_execute(grant).await.unwrap();
         let found = shown(store.check(&all).await.unwrap());
         assert!(!found.iter().any(|(_, _, said)| said.contains("ON sessions")), "{found:?}");
+
+        // Rows that it does not see are no reason to refuse, but none of them would be swept.
+        let hide = "ALTER TABLE sessions ENABLE ROW LEVEL SECURITY";
+        product.batch_execute(hide).await.unwrap();
+        let reads = Operations { read: true, ..Operations::default() };
+        let granted = BTreeMap::from([("sessions".to_owned(), reads)]);
+        let hidden = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        let fix = "CREATE POLICY besom ON sessions TO \"reader\" USING (true)";
+        let is_told = |(place, warning, message): &(String, bool, String)| {
+            place == MappingFault::HIDDEN && *warning && message.contains(fix)
+        };
+        assert!(hidden.iter().any(is_told), "{hidden:?}");
     });
 }
 

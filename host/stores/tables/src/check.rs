@@ -337,7 +337,7 @@ impl<'a> Check<'a> {
             self.faults.iter().filter(of).any(|f| f.place == place || f.place == "key")
         };
         if self.collection.key.is_empty() || wanted.iter().any(is_missing) {
-            return;
+            return false;
         }
         if self.is_unique(indexes, &self.collection.key) {
             return true;
