@@ -282,6 +282,27 @@ fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
     });
 }
 
+/// A product freezes its time for tests with functions of the names of the server's own ones.
+#[test]
+fn functions_of_the_product_are_not_the_stores_clock() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let later = "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+                       AS $$ SELECT pg_catalog.clock_timestamp() + interval '100 years' $$;
+                     CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql
+                       AS $$ SELECT pg_catalog.now() + interval '100 years' $$;
+                     DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog',
+                       current_database()); END $$";
+        product.batch_execute(later).await.unwrap();
+        let url = fixture.database().url();
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let apart = store.now().await.unwrap().0.abs_diff(since.as_micros() as i64);
+        assert!(apart < 3_600_000_000, "{apart} us");
+    });
+}
+
 /// `"$user"` is first in the search path: the role's own schema must not come before the product's.
 #[test]
 fn a_role_named_like_the_schema_finds_the_products_tables() {

@@ -539,7 +539,8 @@ fn settings(options: &Options, write: bool) -> String {
 }
 
 /// Removes the engine's own schema from the search path, so that no unqualified name of the product
-/// is resolved or created there. For a role with the schema's name, `"$user"` would include it.
+/// is resolved or created there. For a role with the schema's name, `"$user"` would include it. And `pg_catalog`, which is
+/// then searched first: a `now()` of the product would otherwise be the store's clock.
 fn search_path(schema: &str) -> String {
     let schema = schema.replace('\'', "''");
     format!(
@@ -547,7 +548,7 @@ fn search_path(schema: &str) -> String {
          CASE current_setting('search_path') WHEN '' THEN '' ELSE 'public' END), false) \
          FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY p(part, place) \
          WHERE CASE btrim(part, ' \"') WHEN '$user' THEN current_user::text ELSE btrim(part, ' \"') END \
-               <> '{schema}'"
+               NOT IN ('{schema}', 'pg_catalog')"
     )
 }
 
