@@ -5,7 +5,7 @@ use std::sync::Arc;
 use besom_core::proposal::{Change, RowRange};
 use besom_core::value::Row;
 use besom_tests::adapters::postgres::{Postgres, patient};
-use besom_tests::conformance::tables::{parent, text, thing};
+use besom_tests::conformance::tables::{collections, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::undone_rows::{latest, undo};
@@ -42,6 +42,43 @@ fn rows_of_a_table_with_a_deferrable_key_come_back() {
         world.write(vec![set_n("theirs", 9)]).await;
         assert_eq!(undo(&world, item, &[]).await.rows, 1);
         assert_eq!(ids(&world, "things").await.len(), 6);
+        world.balanced().await;
+    });
+}
+
+/// A row that would be stored under another key stays, and is not inserted under that one.
+#[test]
+fn rows_whose_key_is_declared_otherwise_since_are_not_inserted() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write((0..80).map(|n| thing(&format!("t{n}"), n)).collect()).await;
+        let range = RowRange { collection: "things".into(), rows: 100, ..RowRange::default() };
+        let all = vec![Change::DeleteRange(Arc::new(range))];
+        world.settle(candidate("k"), apply(vec![], all)).await;
+        let item = latest(&world).await;
+        let mut renamed = (*collections()).clone();
+        let things = renamed.get_mut("things").expect("it is mapped");
+        things.key = vec!["thing".into()];
+        let id = things.columns.remove("id").expect("its key");
+        things.columns.insert("thing".into(), id);
+        let own_keys = "ALTER TABLE things RENAME id TO thing;
+                        ALTER TABLE things ALTER thing SET DEFAULT gen_random_uuid()::text";
+        let padded = "ALTER TABLE things RENAME thing TO id;
+                      ALTER TABLE things ALTER id DROP DEFAULT, ALTER id TYPE char(8)";
+        for (sql, mapping) in [(own_keys, Arc::new(renamed)), (padded, collections())] {
+            product.batch_execute(sql).await.expect("altered");
+            world.store().set_collections(mapping);
+            let undone = undo(&world, item, &[]).await;
+            let reason = undone.reason.expect("no row comes back");
+            assert!(reason.contains("another key"), "{reason}");
+            let rows = product.query_one("SELECT count(*) FROM things", &[]).await.expect("read");
+            assert_eq!((undone.rows, rows.get::<_, i64>(0)), (0, 0));
+        }
+        product.batch_execute("ALTER TABLE things ALTER id TYPE text").await.expect("altered");
+        world.store().set_collections(collections());
+        assert_eq!(undo(&world, item, &[]).await.rows, 80);
         world.balanced().await;
     });
 }

@@ -250,7 +250,7 @@ impl Back<'_> {
         table: &Table,
         writes: impl Future<Output = Job<Answer>>,
     ) -> Job<Answer> {
-        if !self.scene.has_triggers(table) {
+        if self.keeps_keys(table) {
             return writes.await;
         }
         self.session.batch("SAVEPOINT written").await?;
@@ -379,7 +379,7 @@ impl Back<'_> {
             match (did, found) {
                 (Did::Put(after) | Did::Set(after), Some(found)) => *after = Some(found.row),
                 (Did::Put(_) | Did::Set(_), None) => {
-                    return Ok(Answer::Refused(ASTRAY.to_owned()));
+                    return Ok(Answer::Refused(self.astray(table)));
                 }
                 _ => {}
             }
@@ -391,8 +391,9 @@ impl Back<'_> {
         if self.scene.is_deferrable(table) {
             return self.insert(table, rows, true).await;
         }
-        // Most groups meet no row, and looking for one costs a third of the statement.
-        if !exact && rows.len() >= OPTIMISTIC_MIN {
+        // Most groups meet no row, and looking for one costs a third of the statement. Rows that were inserted with other
+        // keys would be met by the next statement.
+        if !exact && rows.len() >= OPTIMISTIC_MIN && self.keeps_keys(table) {
             let certain = match self.is_certain(table) {
                 true => self.insert_certain(table, rows).await?,
                 false => None,
@@ -411,9 +412,28 @@ impl Back<'_> {
     /// Whether an inserted row is stored as it was kept, except for columns of which that is not certain: the columns
     /// are declared as they were then, and nothing but the statement writes them.
     fn is_certain(&self, table: &Table) -> bool {
+        self.is_declared_as_kept(table) && self.scene.is_plain(table)
+    }
+
+    /// Whether an inserted row has the key that it had: no trigger writes it, and its columns are declared as they were.
+    fn keeps_keys(&self, table: &Table) -> bool {
+        !self.scene.has_triggers(table) && self.is_declared_as_kept(table)
+    }
+
+    fn is_declared_as_kept(&self, table: &Table) -> bool {
         let declared = self.declared.get(&table.collection.name);
         declared.is_some_and(|declared| table.declared == Some(*declared))
-            && self.scene.is_plain(table)
+    }
+
+    /// Why a row that was inserted is not found by its key.
+    fn astray(&self, table: &Table) -> String {
+        match self.is_declared_as_kept(table) {
+            true => ASTRAY.to_owned(),
+            false => format!(
+                "it gets another key in {:?}: a column of the key is new, renamed or declared otherwise since it was kept",
+                table.collection.table
+            ),
+        }
     }
 
     /// Inserts rows of which little has to be read afterwards, which costs as much as to write them; none: some are
@@ -520,7 +540,7 @@ impl Back<'_> {
         };
         Ok(Ok(match did {
             Some(did) => self.again(table, rows, did).await?,
-            None => Answer::Refused(ASTRAY.to_owned()),
+            None => Answer::Refused(self.astray(table)),
         }))
     }
 
