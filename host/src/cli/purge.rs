@@ -136,12 +136,18 @@ impl Args {
     }
 }
 
-/// Whether a text has the key in it, as a whole word.
+/// Whether a text has the key in it, as a whole word. Of a key with its collection, `posts ("a", 7)`, each value.
 fn names(text: &str, key: &str) -> bool {
     let is_end = |of: Option<char>| of.is_none_or(|c| !c.is_alphanumeric());
-    text.match_indices(key).any(|(at, _)| {
-        is_end(text[..at].chars().next_back()) && is_end(text[at + key.len()..].chars().next())
-    })
+    let is_in = |key: &str| {
+        text.match_indices(key).any(|(at, _)| {
+            is_end(text[..at].chars().next_back()) && is_end(text[at + key.len()..].chars().next())
+        })
+    };
+    let values = key.strip_suffix(')').and_then(|key| Some(key.split_once('(')?.1));
+    let values = values.unwrap_or(key).split(", ");
+    let values = values.map(|value| value.trim_matches(['"', '\'', ' ']));
+    is_in(key) || values.filter(|value| !value.is_empty()).any(is_in)
 }
 
 fn rows(items: &[Item]) -> u64 {
@@ -300,5 +306,8 @@ mod tests {
         assert!(names("erase ann@example.org, please", "ann@example.org"));
         assert!(names("7", "7") && names("person 7: asked", "7"));
         assert!(!names("ticket 4711", "47") && !names("ticket 4711", "ann"));
+        assert!(names("ann@example.org has asked", "users (\"ann@example.org\")"));
+        assert!(names("user 165", "users (165)") && names("it was 7", "likes (\"a\", 7)"));
+        assert!(!names("users have asked", "users (165)"));
     }
 }
