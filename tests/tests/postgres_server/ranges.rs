@@ -1,11 +1,13 @@
 //! Changes of the rows of a range: rows that the database refuses, that others hold, and partitions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
-use besom_tests::adapters::postgres::Postgres;
+use besom_postgres::Options;
+use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{
     child, collections, counter, dependent, leaf, parent, text, thing,
 };
@@ -151,6 +153,59 @@ fn rows_that_go_with_others_are_those_of_the_foreign_key() {
         world.store().set_collections(dependent());
         let said = world.refusal(candidate("alike"), apply(vec![], delete("parents"))).await;
         assert!(said.contains("parent (text) is not compared as id (text) is"), "{said}");
+        world.balanced().await;
+    });
+}
+
+/// A foreign key is not only looked at when a host starts.
+#[test]
+fn a_foreign_key_that_deletes_other_rows_holds_the_task_once_it_is_made() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![parent("p"), child("p", 1, "x")]).await;
+        let cascades = "ALTER TABLE children DROP CONSTRAINT children_tenant_id_parent_fkey,
+             ADD CONSTRAINT of FOREIGN KEY (tenant_id, parent) REFERENCES parents ON DELETE CASCADE";
+        product.batch_execute(cascades).await.unwrap();
+        let single = vec![Change::Delete { collection: "parents".into(), key: vec![text("p")] }];
+        for (key, changes) in [("single", single), ("range", delete("parents"))] {
+            let said = world.refusal(candidate(key), apply(vec![], changes)).await;
+            assert!(said.contains("\"of\" also deletes rows of children"), "{said}");
+        }
+        assert_eq!(world.rows("children", &["seq"]).await.len(), 1);
+        let mut accepted = (*collections()).clone();
+        accepted.get_mut("parents").unwrap().accept_cascades = true;
+        world.store().set_collections(Arc::new(accepted));
+        let item = world.log("task").await.remove(0);
+        world.commit(vec![(&item, apply(vec![], delete("parents")))]).await;
+        assert_eq!(world.rows("children", &["seq"]).await.len(), 0);
+        world.balanced().await;
+    });
+}
+
+/// The rest is left to the next run, with the reason.
+#[test]
+fn fewer_rows_of_a_range_are_changed_if_all_of_them_take_too_long() {
+    block_on(async {
+        let statement_timeout = Duration::from_millis(1_000);
+        let lock_timeout = Duration::from_millis(100);
+        let options = Options { statement_timeout, lock_timeout, ..patient() };
+        let fixture = Postgres::open_with(options).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write((0..80).map(|n| thing(&format!("t{n}"), n)).collect()).await;
+        let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+                      BEGIN PERFORM pg_sleep(0.02); RETURN old; END $$;
+                    CREATE TRIGGER slow BEFORE DELETE ON things FOR EACH ROW EXECUTE FUNCTION slow()";
+        product.batch_execute(slow).await.unwrap();
+        let committed = world.settle(candidate("k"), apply(vec![], delete("things"))).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        // Of 100 at most.
+        assert_eq!(world.rows("things", &["id"]).await.len(), 80 - 12);
+        let row = world.history().await.pop().unwrap();
+        let reason = row.reason.unwrap_or_default();
+        assert!(row.rows == 12 && reason.starts_with("12 rows at once at most"), "{reason}");
         world.balanced().await;
     });
 }

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use besom_core::ids::{CommitId, TaskName};
 use besom_core::item::Source;
+use besom_core::proposal::Change;
 use besom_tables::late;
 use besom_tables::room::Room;
 use tokio::sync::Semaphore;
@@ -45,7 +46,7 @@ use super::ledger::BLOCKS;
 use super::mapping::Mapping;
 use super::session::{Session, params};
 use super::waiting::mark;
-use besom_ports::store::{Batch, Committed, Entry, Error, Result, Tried};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Result, Tried};
 
 /// How often a batch is repeated because other writers were faster, before the caller gets an
 /// error.
@@ -103,6 +104,8 @@ struct Care {
     failed: Vec<usize>,
     /// Whether `direct` is skipped, because it would change an item that is not this node's.
     stepwise: bool,
+    /// Maximum number of rows that a range changes, after a statement for more of them took too long.
+    rows_max: Option<u32>,
     /// Whether cursors are locked and items looked up at their places first, so that those that are
     /// not there are left out.
     look_up: bool,
@@ -208,6 +211,10 @@ async fn commit_within(
                             && e.code() == Some(&SqlState::QUERY_CANCELED)
                             && setting.bounds.lock < max
                         {
+                            if let Some(rows) = fewer(batch, care.rows_max) {
+                                care.rows_max = Some(rows);
+                                continue;
+                            }
                             return Err(late::commit_cancelled(max, &words(e)));
                         }
                         if let Failure::Sql(e) = &failure
@@ -281,6 +288,21 @@ enum NotApplied {
     Refused(Error),
     /// In a trial: another session has locked a row of it.
     Locked,
+}
+
+/// How many times fewer rows of a range are tried after a statement that took too long.
+const FEWER: u32 = 8;
+
+/// The number of rows of a range to try if a statement for at most `max` took too long; none: it was not because of
+/// their number.
+fn fewer(batch: &Batch, max: Option<u32>) -> Option<u32> {
+    let proposals = batch.entries.iter().filter_map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => Some(proposal),
+        Decision::Settle(_) => None,
+    });
+    let ranges = proposals.flat_map(|proposal| &proposal.changes).filter_map(Change::of_range);
+    let most = ranges.map(|(range, _)| range.rows).max()?.min(max.unwrap_or(u32::MAX));
+    (most > 1).then_some((most / FEWER).max(1))
 }
 
 /// Whether the items of each stream have one run, tenant and due time, as far as neighbours show: if

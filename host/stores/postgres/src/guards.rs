@@ -83,6 +83,17 @@ pub(super) struct Bounds {
     pub(super) statement: Duration,
 }
 
+/// The longest statement of a trial, which locks rows only to see what would become of them.
+const TRIAL_MAX: Duration = Duration::from_secs(5);
+
+impl Bounds {
+    /// Those of a trial.
+    pub(super) fn of_trial(self) -> Bounds {
+        let within = |span: Duration| span.min(TRIAL_MAX);
+        Bounds { guards: within(self.guards), statement: within(self.statement), ..self }
+    }
+}
+
 /// Sends the locks of the anchors of all works and the guards of `works`, the first wave; `later`
 /// are works of later waves, whose guards are judged after the earlier waves have been applied.
 /// `idle` says whether a work's activity key is known to be idle.

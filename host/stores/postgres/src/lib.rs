@@ -216,7 +216,7 @@ impl PostgresStore {
             collections: &collections,
             observation: self.observation(),
             fault: self.faults.next(),
-            bounds: self.bounds,
+            bounds: if trial { self.bounds.of_trial() } else { self.bounds },
             undo: &self.undo,
             trial,
         };

@@ -114,7 +114,7 @@ pub(super) async fn refused_commit(
     let mut used: Vec<&str> = Vec::new();
     for entry in &batch.entries {
         let Decision::Apply { proposal, .. } = &entry.decision else { continue };
-        let work = Work { entry: 0, tenant: None, proposal, undo: false };
+        let work = Work { entry: 0, tenant: None, proposal, undo: false, rows_max: u32::MAX };
         used.extend(work.collections());
         used.extend(proposal.changes.iter().flat_map(Change::collections));
     }

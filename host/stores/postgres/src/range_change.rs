@@ -51,7 +51,7 @@ pub(super) fn statement(
     }
     let mut params = Vec::new();
     let wheres = judged(table, work, range, &mut params)?;
-    params.push(Box::new(i64::from(range.rows)));
+    params.push(Box::new(i64::from(range.rows.min(work.rows_max))));
     let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
     let name = &table.name;
     let held = || format!("SELECT {} FROM {name} t WHERE {wheres} {limit}", Together::held(table));
@@ -127,7 +127,8 @@ const KEEPERS: &str = "SELECT f.conrelid, f.conname::text, c.relname::text, f.co
     f.conrelid = f.confrelid
   FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
   WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0 AND f.confrelid = $1::oid
-    AND has_table_privilege(f.conrelid, 'SELECT')
+    AND NOT EXISTS (SELECT 1 FROM unnest(f.conkey) k (no)
+      WHERE NOT has_column_privilege(f.conrelid, k.no, 'SELECT'))
   ORDER BY f.conname";
 
 /// A foreign key that keeps rows.
@@ -223,7 +224,7 @@ pub(super) async fn sorted(
     let cases: String = cases.map(case).collect();
     select.push(format!("(CASE{cases} WHEN false THEN -1 END)::int4"));
     select.push("t.tableoid, t.ctid::text".to_owned());
-    params.push(Box::new(i64::from(range.rows)));
+    params.push(Box::new(i64::from(range.rows.min(work.rows_max))));
     let sql = format!(
         "SELECT {} FROM {} t WHERE {wheres} LIMIT ${} FOR UPDATE SKIP LOCKED",
         select.join(", "),

@@ -68,11 +68,13 @@ impl Together {
         // There may be no dependants.
         let busy = (1..tables.len()).map(|at| format!("SELECT no FROM b{at}"));
         let busy: Vec<String> =
-            std::iter::once("SELECT 0::bigint WHERE false".to_owned()).chain(busy).collect();
+            std::iter::once("SELECT 0::bigint AS no WHERE false".to_owned()).chain(busy).collect();
         // A row may go with several.
         let of = if skips { "free" } else { "numbered" };
-        let each = (1..tables.len())
-            .map(|at| format!("SELECT part, place FROM l{at} WHERE no IN (SELECT no FROM {of})"));
+        // Not `IN free`: without hash joins, which the connection has switched off, that compares all with all.
+        let is_free = |no: &str| format!("{no} NOT IN (SELECT no FROM busy)");
+        let of_free = if skips { format!(" WHERE {}", is_free("no")) } else { String::new() };
+        let each = (1..tables.len()).map(|at| format!("SELECT part, place FROM l{at}{of_free}"));
         let none = "SELECT NULL::oid, NULL::tid WHERE false".to_owned();
         let each: Vec<String> = std::iter::once(none).chain(each).collect();
         let mut deletes = String::new();
@@ -86,13 +88,13 @@ impl Together {
             ),
         ];
         for (at, table) in tables.iter().enumerate() {
-            let (from, is_free) = match at {
-                0 => ("free".to_owned(), ""),
-                at => (format!("l{at}"), " AND h.no IN (SELECT no FROM free)"),
+            let (from, and_free) = match at {
+                0 => ("free".to_owned(), String::new()),
+                at => (format!("l{at}"), format!(" AND {}", is_free("h.no"))),
             };
             deletes.push_str(&format!(
                 ",\ng{at} AS (DELETE FROM {} t USING {from} h
-                   WHERE t.tableoid = h.part AND t.ctid = h.place{is_free} RETURNING {})",
+                   WHERE t.tableoid = h.part AND t.ctid = h.place{and_free} RETURNING {})",
                 table.name,
                 images(table, undo)
             ));
@@ -103,9 +105,11 @@ impl Together {
         let sql = format!(
             "WITH held AS MATERIALIZED ({found}),
              numbered AS MATERIALIZED (SELECT *, row_number() OVER () AS no FROM held){locks},
-             free AS MATERIALIZED (SELECT * FROM numbered WHERE no NOT IN ({})){deletes}
+             busy AS MATERIALIZED ({}),
+             free AS MATERIALIZED (SELECT * FROM numbered WHERE {}){deletes}
              {}",
             busy.join(" UNION ALL "),
+            is_free("no"),
             selects.join(" UNION ALL ")
         );
         Ok((sql, Together { before, tables, into: None }))
@@ -264,9 +268,9 @@ impl Steps<'_> {
                  l{at} AS MATERIALIZED (
                    SELECT h.no, {} FROM {from} FOR UPDATE OF t{skip}),
                  b{at} AS (
-                   SELECT no FROM (SELECT h.no, count(*) AS n FROM {from} GROUP BY h.no) a
-                   LEFT JOIN (SELECT no, count(*) AS n FROM l{at} GROUP BY no) l USING (no)
-                   WHERE l.n IS DISTINCT FROM a.n)",
+                   SELECT no FROM (SELECT h.no, 1 AS n FROM {from}
+                     UNION ALL SELECT no, -1 FROM l{at}) x
+                   GROUP BY no HAVING sum(n) <> 0)",
                 Together::held(&dependant),
             ));
             if dependant.collection.dependants.is_empty() {

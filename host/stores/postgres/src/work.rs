@@ -22,6 +22,8 @@ pub(super) struct Work<'a> {
     pub(super) proposal: &'a Proposal,
     /// Whether before-images are kept.
     pub(super) undo: bool,
+    /// Maximum number of rows that one of its ranges changes.
+    pub(super) rows_max: u32,
 }
 
 impl<'a> Work<'a> {
@@ -331,6 +333,7 @@ mod tests {
             tenant: Some(&tenant),
             proposal,
             undo: true,
+            rows_max: u32::MAX,
         });
         waves(works.collect(), &besom_product::model::default_collections())
             .iter()

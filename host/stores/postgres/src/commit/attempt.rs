@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use besom_core::books::{Blocks, Closed, Judged, Tally, Write, close};
 use besom_core::brake::used;
 use besom_core::ids::RunId;
+use besom_core::proposal::Change;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -27,7 +28,7 @@ use crate::session::{Pipeline, Session, params};
 use crate::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use crate::whole;
 use crate::work::{Work, waves};
-use besom_ports::store::{Batch, Decision, Entry, Error, Given, LeftOut, LockedRows};
+use besom_ports::store::{Decision, Entry, Error, Given, LeftOut, LockedRows};
 use besom_record::Changed;
 
 /// What is known after the first round trip.
@@ -228,6 +229,7 @@ impl<'a> Attempt<'a> {
             ledger.push(write, Changed::default())?;
         }
         let columns = whole::Asked::send(&mut pipeline, self.kept_tables());
+        let cascades = self.ask_cascades(&mut pipeline);
         let taken = ledger.take_all(&mut pipeline, self.care.look_up);
         write_runs(&tally, &mut pipeline);
         let left = runs_left(&tally);
@@ -239,10 +241,11 @@ impl<'a> Attempt<'a> {
             _ => false,
         };
         let (late, early): (Vec<_>, Vec<_>) = records.into_iter().partition(awaits_images);
+        let mut record = |ledger: &mut Ledger<'a>, decided: &mut Decided, write| {
+            self.record(ledger, &mut tally, decided, write)
+        };
         let (answers, recorded) = futures::future::join(session.run(pipeline), async {
-            early
-                .into_iter()
-                .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, batch, write))
+            early.into_iter().try_for_each(|write| record(&mut ledger, &mut decided, write))
         })
         .await;
         let mut answers = answers.map_err(|e| self.blamed(e))?;
@@ -251,6 +254,9 @@ impl<'a> Attempt<'a> {
             session.doubt();
             let words = "the columns of a table have changed a moment ago";
             return Err(Error::Busy(words.into()).into());
+        }
+        if let Some(cascades) = cascades {
+            self.no_cascade(&answers[cascades])?;
         }
         if let Some(asked) = asked {
             self.read_effects(&works, asked, &mut answers, &mut decided)?;
@@ -269,7 +275,7 @@ impl<'a> Attempt<'a> {
             }
         }
         for write in late {
-            record(&mut ledger, &mut tally, &mut decided, batch, write)?;
+            record(&mut ledger, &mut decided, write)?;
         }
         let ending = runs.map_or_else(|| Ok(Vec::new()), |runs| ending(&answers[runs]))?;
         let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
@@ -309,7 +315,8 @@ impl<'a> Attempt<'a> {
             .filter_map(|(entry, Entry { item, decision, .. })| match decision {
                 Decision::Apply { proposal, undo, .. } => {
                     let tenant = item.identity.tenant.as_ref();
-                    Some(Work { entry, tenant, proposal, undo: *undo })
+                    let rows_max = self.care.rows_max.unwrap_or(u32::MAX);
+                    Some(Work { entry, tenant, proposal, undo: *undo, rows_max })
                 }
                 Decision::Settle(_) => None,
             })
@@ -386,6 +393,44 @@ impl<'a> Attempt<'a> {
         if again { Err(Stop::Repeat(care)) } else { Ok(()) }
     }
 
+    /// Adds a record to the ledger, with the images of its entry.
+    fn record(
+        &self,
+        ledger: &mut Ledger<'a>,
+        tally: &mut Tally<'a>,
+        decided: &mut Decided,
+        write: Write<'a>,
+    ) -> Job<()> {
+        let batch = self.batch;
+        let applied = match &write {
+            Write::History { at, item, .. } => {
+                let done = decided.remove(at).and_then(Result::ok).unwrap_or_default();
+                let given =
+                    || batch.entries.get(*at).and_then(|entry| Given::of(entry, batch.as_of));
+                let undo = done.images.map(|images| images.pack(&item.version, given().as_ref()));
+                let delta = tally.of(&item.identity);
+                delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
+                delta.rows += done.rows as i64;
+                let said = done.said.or_else(|| self.fewer(*at));
+                Changed { undo, rows: done.rows, dependants: done.dependants, said }
+            }
+            _ => Changed::default(),
+        };
+        ledger.push(write, applied)
+    }
+
+    /// Why an item has changed fewer rows than planned.
+    pub(super) fn fewer(&self, at: usize) -> Option<String> {
+        let max = self.care.rows_max?;
+        let Decision::Apply { proposal, .. } = &self.batch.entries.get(at)?.decision else {
+            return None;
+        };
+        let more = proposal.changes.iter().filter_map(Change::of_range);
+        more.into_iter().any(|(range, _)| range.rows > max).then(|| {
+            format!("{max} rows at once at most, because more take longer than `store.statement_timeout`: lower `chunk`")
+        })
+    }
+
     /// Writes the books and commits in one round trip; the runs are looked at once more afterwards.
     async fn close(
         &self,
@@ -447,29 +492,6 @@ impl<'a> Attempt<'a> {
             Err((_, failure)) => Err(Stop::Failed(failure)),
         }
     }
-}
-
-/// Adds a record to the ledger, with the images of its entry.
-fn record<'a>(
-    ledger: &mut Ledger<'a>,
-    tally: &mut Tally<'a>,
-    decided: &mut Decided,
-    batch: &Batch,
-    write: Write<'a>,
-) -> Job<()> {
-    let applied = match &write {
-        Write::History { at, item, .. } => {
-            let done = decided.remove(at).and_then(Result::ok).unwrap_or_default();
-            let given = || batch.entries.get(*at).and_then(|entry| Given::of(entry, batch.as_of));
-            let undo = done.images.map(|images| images.pack(&item.version, given().as_ref()));
-            let delta = tally.of(&item.identity);
-            delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
-            delta.rows += done.rows as i64;
-            Changed { undo, rows: done.rows, dependants: done.dependants, said: done.said }
-        }
-        _ => Changed::default(),
-    };
-    ledger.push(write, applied)
 }
 
 /// Splits works by the results of their guards.

@@ -19,6 +19,8 @@ use besom_ports::store::Error;
 use besom_record::images::Images;
 use besom_record::{Refused, kept};
 
+/// The end of the database's words if a foreign key keeps a row: its code.
+const REFERRED_TO: &str = "(23503)";
 /// The maximum number of items of a batch that are tried alone when the database refuses the
 /// statement itself.
 const REFUSED_MAX: usize = 16;
@@ -201,6 +203,10 @@ impl<'a> Attempt<'a> {
                         session.batch("ROLLBACK TO part; RELEASE part").await?;
                         session.set_room(room);
                         match (said, &keys[..]) {
+                            // A foreign key that this role cannot look through, or a row that came in between.
+                            (NotApplied::Violation(said), [key]) if said.ends_with(REFERRED_TO) => {
+                                refused.push_kept(key, said);
+                            }
                             (NotApplied::Violation(said), [key]) => refused.push(key, said),
                             (NotApplied::Refused(error), _) => return Err(error.into()),
                             (NotApplied::Guard | NotApplied::Locked, [_]) => {}

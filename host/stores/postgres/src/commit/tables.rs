@@ -1,14 +1,26 @@
 //! The tables of a batch.
 
+use std::collections::BTreeSet;
+
 use besom_core::collection::all_dependants;
 use besom_core::proposal::{Change, Proposal};
 use besom_snapshot::Cause;
+use tokio_postgres::Row;
 
 use super::Attempt;
 use crate::error::Job;
 use crate::mapping::Table;
+use crate::session::{Pipeline, params};
 use crate::together;
 use besom_ports::store::{Decision, Error};
+
+/// Foreign keys that delete rows with those of the tables `$1`; those of partitions are their tables'.
+const CASCADES: &str = "SELECT f.confrelid, f.conrelid,
+    ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+      JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
+    f.conname::text, f.conrelid::regclass::text
+  FROM pg_constraint f
+  WHERE f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0 AND f.confrelid = ANY($1::oid[])";
 
 impl<'a> Attempt<'a> {
     /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are
@@ -42,6 +54,63 @@ impl<'a> Attempt<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Asks by which foreign keys the database itself deletes rows with those of this batch, after they are deleted:
+    /// until the transaction ends, nobody can add one.
+    pub(super) fn ask_cascades(&self, pipeline: &mut Pipeline<'a>) -> Option<usize> {
+        let tables = self.deleted().filter(|table| !table.collection.accept_cascades);
+        let tables: BTreeSet<u32> =
+            tables.filter_map(|table| Some(table.found.as_ref()?.oid)).collect();
+        let tables: Vec<u32> = tables.into_iter().collect();
+        (!tables.is_empty()).then(|| pipeline.push(CASCADES, params![tables]))
+    }
+
+    /// Refuses the batch if the database deletes rows that are neither kept nor counted. That is no item's fault.
+    pub(super) fn no_cascade(&self, rows: &[Row]) -> Job<()> {
+        for row in rows {
+            let (to, of): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
+            let columns: Vec<&str> = row.try_get(2)?;
+            let is =
+                |table: &Table, oid| table.found.as_ref().is_some_and(|found| found.oid == oid);
+            let above = |table: &&Table| is(table, to) && !table.collection.accept_cascades;
+            for table in self.deleted().filter(above) {
+                let dependants = table.collection.dependants.iter();
+                let mut dependants =
+                    dependants.filter_map(|name| self.setting.mapping.table(name).ok());
+                let own = &table.collection;
+                if dependants.any(|other| {
+                    is(other, of) && other.collection.anchors_by(&own.name, &columns, |a, b| a == b)
+                }) {
+                    continue;
+                }
+                let (name, relation): (&str, &str) = (row.try_get(3)?, row.try_get(4)?);
+                let why = format!(
+                    "with a row of {:?}, the foreign key {name:?} also deletes rows of {relation}, which are neither kept \
+                     nor counted: name their collection in `dependants` of [collections.{}], or accept that they are \
+                     lost with accept_cascades = true; work continues then (`besom check --store` shows the difference)",
+                    own.table, own.name
+                );
+                return Err(Error::Refused(Cause::Schema, why).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables of which rows are deleted, with those of dependants; one may be there several times.
+    fn deleted(&self) -> impl Iterator<Item = &'a Table> {
+        let (all, mapping) = (self.setting.collections, self.setting.mapping);
+        let proposals = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
+            Decision::Apply { proposal, .. } => Some(proposal),
+            Decision::Settle(_) => None,
+        });
+        let goes = |change: &&Change| change.deletes() || (*change).into().is_some();
+        let deletes = proposals.flat_map(move |of| of.changes.iter().filter(goes));
+        let beneath = |name| all_dependants(all, name).into_iter().map(|other| &*other.name);
+        let names = deletes.filter_map(Change::collection);
+        names
+            .flat_map(move |name| std::iter::once(name).chain(beneath(name)))
+            .filter_map(|name| Some(&**mapping.table(name).ok()?))
     }
 
     /// Why rows cannot go with rows of a table.

@@ -40,7 +40,7 @@ impl<'a> Attempt<'a> {
                 rows: done.rows,
                 images: images.unwrap_or_default(),
                 bytes: packed.map_or(0, |packed| packed.len()) as u64,
-                said: done.said,
+                said: done.said.or_else(|| self.fewer(at)),
                 locked: locked.remove(&at).or(alone),
             })
         });
@@ -58,7 +58,8 @@ impl<'a> Attempt<'a> {
         if !self.setting.trial {
             return Ok(found);
         }
-        session.batch(TRIAL_WAIT).await?;
+        let statement = self.setting.bounds.statement.as_millis();
+        session.batch(&format!("{TRIAL_WAIT}; SET LOCAL statement_timeout = {statement}")).await?;
         for work in waves.iter().flatten() {
             for (range, _) in ranges_of(work) {
                 // What cannot be asked for is refused by the change itself.
