@@ -179,6 +179,15 @@ fn is_denied(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
+/// Whether this role lacks a privilege on a table or column of the statement itself: the server has looked at no row. A
+/// policy or a function of a trigger may deny some rows alone.
+fn is_denied_for_all(e: &tokio_postgres::Error) -> bool {
+    let by_check = |said: &tokio_postgres::error::DbError| {
+        said.routine() == Some("aclcheck_error") && said.where_().is_none()
+    };
+    is_denied(e) && e.as_db_error().is_some_and(by_check)
+}
+
 /// Whether the database has refused a statement for its rows, or for what it is.
 fn is_refusal(e: &tokio_postgres::Error) -> bool {
     let is_said = e.as_db_error().is_some();
@@ -196,6 +205,17 @@ struct Denial {
     said: String,
     /// See [`has_no_partition`].
     has_no_partition: bool,
+    /// Whether it is refused whatever its rows are.
+    for_all: bool,
+}
+
+impl Denial {
+    fn answer(self) -> Answer {
+        match self.for_all {
+            true => Answer::Denied(self.said),
+            false => Answer::Refused(self.said),
+        }
+    }
 }
 
 /// Minimum number of rows that are inserted without looking for rows that have their keys.
@@ -257,7 +277,7 @@ impl Back<'_> {
         let answer = writes.await?;
         self.session
             .batch(match answer {
-                Answer::Refused(_) => "ROLLBACK TO written; RELEASE written",
+                Answer::Refused(_) | Answer::Denied(_) => "ROLLBACK TO written; RELEASE written",
                 _ => "RELEASE written",
             })
             .await?;
@@ -318,7 +338,11 @@ impl Back<'_> {
                     true => format!("{}; {UNDO_GRANTS}", words(&e)),
                     false => words(&e),
                 };
-                Ok(Err(Denial { said, has_no_partition: has_no_partition(&e) }))
+                Ok(Err(Denial {
+                    said,
+                    has_no_partition: has_no_partition(&e),
+                    for_all: is_denied_for_all(&e),
+                }))
             }
             Err(failure) => Err(failure),
         }
@@ -443,11 +467,11 @@ impl Back<'_> {
             return Ok(Some(Answer::Done(Vec::new())));
         };
         self.turn("SAVEPOINT certain").await?;
-        let put = match self.tried(sql, arrays.params()).await? {
+        let put = match self.ran(sql, arrays.params()).await? {
             Ok(put) => put,
-            Err(said) => {
+            Err(denial) => {
                 self.turn("RELEASE certain").await?;
-                return Ok(Some(Answer::Refused(said)));
+                return Ok(Some(denial.answer()));
             }
         };
         let mut is_same = put.len() == rows.len();
@@ -474,14 +498,14 @@ impl Back<'_> {
             false => BTreeSet::new(),
         };
         if outside.is_empty() {
-            return Ok(Answer::Refused(denial.said));
+            return Ok(denial.answer());
         }
         let inside = rows.iter().enumerate().filter(|(at, _)| !outside.contains(at));
         let inside: Vec<&BeforeImage> = inside.map(|(_, row)| *row).collect();
         let mut did = match self.inserted(table, &inside, exact).await? {
             Ok(Answer::Done(did)) => did.into_iter(),
             Ok(other) => return Ok(other),
-            Err(denial) => return Ok(Answer::Refused(denial.said)),
+            Err(denial) => return Ok(denial.answer()),
         };
         let why = format!(
             "no partition of {:?} takes it: create one that does, then undo it again",

@@ -86,6 +86,8 @@ pub enum Answer {
     Done(Vec<Did>),
     /// The database refuses the statement, in these words. It has changed nothing.
     Refused(String),
+    /// The same, whatever its rows are: a privilege is missing, for example.
+    Denied(String),
 }
 
 /// A row that was looked at.
@@ -457,6 +459,10 @@ impl Restoring {
                         self.jobs.extend([second, job]);
                     }
                 }
+            }
+            (mut job, Answer::Denied(said)) => {
+                let rows = std::mem::take(job.rows());
+                rows.into_iter().for_each(|at| self.refuse(&job, at, said.clone()));
             }
             // An answer to another question.
             (mut job, Answer::Looked(_)) => {
