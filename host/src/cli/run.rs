@@ -244,6 +244,12 @@ impl Args {
         }
         if !self.dry_run {
             refuse_beside_a_leader(&assembly).await?;
+            if let Some(words) = skipped.refused {
+                // The task may be paused so that what waits is discarded, or undone.
+                assembly.leave_out(|_| true);
+                pass(&assembly).await?;
+                return Err(Failure::Failed(format!("{words}. Waiting commands were applied")));
+            }
             let Assembly { config, ports, .. } = &assembly;
             let (store, by) = (ports.store.as_ref(), submit::caller());
             kept::note_loads(store, config, &by, "a pass has begun", |_| true).await;
@@ -331,6 +337,8 @@ struct Skipped {
     tasks: usize,
     /// Those that a brake has stopped, with the reason.
     braked: BTreeMap<TaskName, String>,
+    /// Why the pass runs no task, but applies the commands that wait.
+    refused: Option<String>,
 }
 
 impl Skipped {
@@ -352,13 +360,15 @@ impl Skipped {
 }
 
 /// Leaves out tasks that are outside their windows or paused, including those whose pause no leader has
-/// applied yet.
+/// applied yet. If one of those that are `named` is, the pass is refused.
 async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<Skipped, Failure> {
     let store = assembly.ports.store.as_ref();
     let states = store.task_states().await?.into_iter();
     let mut paused: BTreeMap<TaskName, Pause> =
         states.filter_map(|state| Some((state.task, state.paused?))).collect();
-    for row in store.pending_commands(COMMANDS).await? {
+    let pending = store.pending_commands(COMMANDS).await?;
+    let waits = pending.iter().any(|row| !row.command.is_record());
+    for row in pending {
         let pause = Pause { by: row.by, reason: row.reason, since: row.at };
         match row.command {
             // A person's pause takes the place of a brake's.
@@ -396,7 +406,12 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<S
     }
     for (task, (words, fix)) in &left {
         if named.iter().any(|name| name == task.as_str()) {
-            return Err(Failure::Failed(format!("{words}; {fix}, or run it with --even-paused")));
+            let words = format!("{words}; {fix}, or run it with --even-paused");
+            if !waits {
+                return Err(Failure::Failed(words));
+            }
+            skipped.refused = Some(words);
+            return Ok(skipped);
         }
         to_stderr!("{}", printable(&format!("{words}; skipping it")));
     }

@@ -409,6 +409,11 @@ fn a_paused_task_is_left_out_of_a_pass() {
     let site = site();
     let pause = ["task", "pause", "share-expiry", "--reason", "incident", "--wait", "0s"];
     assert_eq!(site.said(&pause).0, 0);
+    let (code, said) = site.said(&["run", "share-expiry"]);
+    assert!(code == 1 && said.contains("Waiting commands were applied"), "{said}");
+    assert_eq!(site.json(&["commands", "ls"]).1[0]["applied_at"].is_null(), false);
+    let (code, said) = site.said(&["run", "share-expiry"]);
+    assert!(code == 1 && !said.contains("were applied"), "{said}");
     let (code, said) = site.said(&["run"]);
     assert_eq!(code, 1, "the other task has a new dead letter: {said}");
     assert!(said.contains("share-expiry is paused by") && said.contains("incident"), "{said}");
