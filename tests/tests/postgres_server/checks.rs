@@ -69,6 +69,12 @@ fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
         assert!(message.contains(fix), "{message}");
         product.batch_execute(fix).await.unwrap();
         assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
+        let broken = "UPDATE pg_index SET indisvalid = false
+                      WHERE indexrelid = 'sessions_expires_at_session_id_idx'::regclass";
+        product.batch_execute(broken).await.unwrap();
+        let found = shown(store.check(&sessions()).await.unwrap());
+        let repair = "REINDEX INDEX CONCURRENTLY sessions_expires_at_session_id_idx";
+        assert!(found.iter().any(|(_, _, message)| message.contains(repair)), "{found:?}");
     });
 }
 

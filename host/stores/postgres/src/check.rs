@@ -239,6 +239,19 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                 for (name, columns) in &collection.indexes {
                     found.index(&table.indexes, name, columns);
                 }
+                // That of a partitioned table lacks one of a partition.
+                let invalid = match table.kind.as_str() {
+                    "r" => session.all::<String>(INVALID, params![table.oid], cell).await?,
+                    _ => Vec::new(),
+                };
+                for index in invalid {
+                    let table = &collection.table;
+                    let said = format!(
+                        "the index {index} of {table:?} is invalid, as a CREATE INDEX CONCURRENTLY that failed leaves \
+                         it, and no read uses it: REINDEX INDEX CONCURRENTLY {index}"
+                    );
+                    found.warning("indexes", said);
+                }
                 let may = Privileges::of(session, table.oid).await?;
                 compare_privileges(&mut found, &may, is_anchor(collection, collections));
                 if may.select && found.is_whole() {
@@ -278,6 +291,10 @@ async fn compare_rows(
     compare_spelling(found, view.session, mapped, table).await?;
     compare_pages(found, view, mapped, table).await
 }
+
+/// The indexes of a table that are not complete.
+const INVALID: &str = "SELECT i.indexrelid::regclass::text FROM pg_index i
+  WHERE i.indrelid = $1::oid AND NOT i.indisvalid ORDER BY 1";
 
 /// Whether a table does not belong to the product: it is Besom's own, or the catalog's.
 async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
