@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use besom_core::ids::{CommitId, TaskName};
 use besom_core::item::Source;
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Proposal};
 use besom_tables::late;
 use besom_tables::room::Room;
 use tokio::sync::Semaphore;
@@ -290,17 +290,22 @@ enum NotApplied {
     Locked,
 }
 
+/// The changes that a batch applies, with their guards.
+fn proposals(batch: &Batch) -> impl Iterator<Item = &Proposal> {
+    batch.entries.iter().filter_map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => Some(proposal),
+        Decision::Settle(_) => None,
+    })
+}
+
 /// How many times fewer rows of a range are tried after a statement that took too long.
 const FEWER: u32 = 8;
 
 /// The number of rows of a range to try if a statement for at most `max` took too long; none: it was not because of
 /// their number.
 fn fewer(batch: &Batch, max: Option<u32>) -> Option<u32> {
-    let proposals = batch.entries.iter().filter_map(|entry| match &entry.decision {
-        Decision::Apply { proposal, .. } => Some(proposal),
-        Decision::Settle(_) => None,
-    });
-    let ranges = proposals.flat_map(|proposal| &proposal.changes).filter_map(Change::of_range);
+    let changes = proposals(batch).flat_map(|proposal| &proposal.changes);
+    let ranges = changes.filter_map(Change::of_range);
     let most = ranges.map(|(range, _)| range.rows).max()?.min(max.unwrap_or(u32::MAX));
     (most > 1).then_some((most / FEWER).max(1))
 }

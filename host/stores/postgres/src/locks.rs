@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::session::{Session, params};
-use super::work::Work;
+use super::work;
 
 /// Maximum number of holders that are named.
 const HOLDERS: usize = 3;
@@ -114,8 +114,7 @@ pub(super) async fn refused_commit(
     let mut used: Vec<&str> = Vec::new();
     for entry in &batch.entries {
         let Decision::Apply { proposal, .. } = &entry.decision else { continue };
-        let work = Work { entry: 0, tenant: None, proposal, undo: false, rows_max: u32::MAX };
-        used.extend(work.collections());
+        used.extend(work::collections(proposal));
         used.extend(proposal.changes.iter().flat_map(Change::collections));
     }
     let with = |name: &&str| all_dependants(collections, name);

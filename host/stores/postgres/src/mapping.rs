@@ -79,6 +79,16 @@ impl Mapping {
     pub(super) fn table(&self, collection: &str) -> Result<&Arc<Table>, Refusal> {
         named(&self.tables, collection)
     }
+
+    /// Whether rows go before those of a table to which they refer by these columns, as its dependants. `of` is the oid
+    /// of the table that has the columns.
+    pub(super) fn go_first(&self, table: &Table, of: u32, columns: &[&str]) -> bool {
+        let dependants = table.collection.dependants.iter();
+        dependants.filter_map(|name| self.table(name).ok()).any(|other| {
+            other.found.as_ref().is_some_and(|found| found.oid == of)
+                && other.collection.anchors_by(&table.collection.name, columns, |a, b| a == b)
+        })
+    }
 }
 
 /// A table's name, quoted; a dot separates the schema from it.

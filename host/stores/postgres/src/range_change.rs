@@ -159,17 +159,9 @@ pub(super) async fn is_kept(
 /// The foreign keys that keep rows which are to be deleted.
 async fn keepers(session: &Session, mapping: &Mapping, table: &Table) -> Job<Vec<Keeper>> {
     let Some(found) = &table.found else { return Ok(Vec::new()) };
-    let dependants = table.collection.dependants.iter();
-    let dependants: Vec<_> = dependants.filter_map(|name| mapping.table(name).ok()).collect();
-    let goes = |oid: u32, columns: &[&str]| {
-        dependants.iter().any(|of| {
-            of.found.as_ref().is_some_and(|found| found.oid == oid)
-                && of.collection.anchors_by(&table.collection.name, columns, |a, b| a == b)
-        })
-    };
     let mut keepers = Vec::new();
     for row in session.query(KEEPERS, params![found.oid]).await? {
-        if goes(row.try_get(0)?, &row.try_get::<_, Vec<&str>>(4)?) {
+        if mapping.go_first(table, row.try_get(0)?, &row.try_get::<_, Vec<&str>>(4)?) {
             continue;
         }
         let (name, relation): (&str, &str) = (row.try_get(1)?, row.try_get(2)?);

@@ -27,23 +27,28 @@ pub(super) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// The collections that its guards and changes use.
+    /// See [`collections`].
     pub(super) fn collections(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let Proposal { changes, guards, .. } = self.proposal;
-        let changed = changes.iter().filter_map(Change::collection);
-        let guarded = guards.iter().filter_map(|guard| match guard {
-            Guard::Columns { collection, .. } | Guard::Missing { collection, .. } => {
-                Some(collection.as_str())
-            }
-            Guard::Exists(filter)
-            | Guard::Absent(filter)
-            | Guard::AtLeast(filter, _)
-            | Guard::AtMost(filter, _) => Some(filter.collection.as_str()),
-            Guard::Complete(set) => Some(set.collection.as_str()),
-            Guard::Idle(_) => None,
-        });
-        changed.chain(guarded)
+        collections(self.proposal)
     }
+}
+
+/// The collections that guards and changes use; of a change that moves rows, the one that they leave.
+pub(super) fn collections(proposal: &Proposal) -> impl Iterator<Item = &str> {
+    let Proposal { changes, guards, .. } = proposal;
+    let changed = changes.iter().filter_map(Change::collection);
+    let guarded = guards.iter().filter_map(|guard| match guard {
+        Guard::Columns { collection, .. } | Guard::Missing { collection, .. } => {
+            Some(collection.as_str())
+        }
+        Guard::Exists(filter)
+        | Guard::Absent(filter)
+        | Guard::AtLeast(filter, _)
+        | Guard::AtMost(filter, _) => Some(filter.collection.as_str()),
+        Guard::Complete(set) => Some(set.collection.as_str()),
+        Guard::Idle(_) => None,
+    });
+    changed.chain(guarded)
 }
 
 /// Divides works into waves, in order.

@@ -7,7 +7,7 @@ use besom_core::proposal::{Change, Proposal};
 use besom_snapshot::Cause;
 use tokio_postgres::Row;
 
-use super::Attempt;
+use super::{Attempt, proposals};
 use crate::error::Job;
 use crate::mapping::Table;
 use crate::session::{Pipeline, params};
@@ -27,11 +27,7 @@ impl<'a> Attempt<'a> {
     /// found as the foreign key finds them. That they are not is no item's fault.
     pub(super) fn tables_fit(&self) -> Job<()> {
         let mapping = self.setting.mapping;
-        let proposals = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
-            Decision::Apply { proposal, .. } => Some(proposal),
-            Decision::Settle(_) => None,
-        });
-        for change in proposals.flat_map(|proposal| &proposal.changes) {
+        for change in proposals(self.batch).flat_map(|proposal| &proposal.changes) {
             let Some(Ok(table)) = change.collection().map(|name| mapping.table(name)) else {
                 continue;
             };
@@ -71,19 +67,13 @@ impl<'a> Attempt<'a> {
         for row in rows {
             let (to, of): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
             let columns: Vec<&str> = row.try_get(2)?;
-            let is =
-                |table: &Table, oid| table.found.as_ref().is_some_and(|found| found.oid == oid);
-            let above = |table: &&Table| is(table, to) && !table.collection.accept_cascades;
-            for table in self.deleted().filter(above) {
-                let dependants = table.collection.dependants.iter();
-                let mut dependants =
-                    dependants.filter_map(|name| self.setting.mapping.table(name).ok());
+            let above = |table: &&Table| {
+                let is_it = table.found.as_ref().is_some_and(|found| found.oid == to);
+                is_it && !table.collection.accept_cascades
+            };
+            let lost = |table: &&Table| !self.setting.mapping.go_first(table, of, &columns);
+            if let Some(table) = self.deleted().filter(above).find(lost) {
                 let own = &table.collection;
-                if dependants.any(|other| {
-                    is(other, of) && other.collection.anchors_by(&own.name, &columns, |a, b| a == b)
-                }) {
-                    continue;
-                }
                 let (name, relation): (&str, &str) = (row.try_get(3)?, row.try_get(4)?);
                 let why = format!(
                     "with a row of {:?}, the foreign key {name:?} also deletes rows of {relation}, which are neither kept \
@@ -100,12 +90,8 @@ impl<'a> Attempt<'a> {
     /// The tables of which rows are deleted, with those of dependants; one may be there several times.
     fn deleted(&self) -> impl Iterator<Item = &'a Table> {
         let (all, mapping) = (self.setting.collections, self.setting.mapping);
-        let proposals = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
-            Decision::Apply { proposal, .. } => Some(proposal),
-            Decision::Settle(_) => None,
-        });
         let goes = |change: &&Change| change.deletes() || (*change).into().is_some();
-        let deletes = proposals.flat_map(move |of| of.changes.iter().filter(goes));
+        let deletes = proposals(self.batch).flat_map(move |of| of.changes.iter().filter(goes));
         let beneath = |name| all_dependants(all, name).into_iter().map(|other| &*other.name);
         let names = deletes.filter_map(Change::collection);
         names
