@@ -1072,6 +1072,46 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     let (code, said) = site.fails(&["config", "map", "sessions", "--name", "rails", "--write"]);
     assert!(code == 1 && said.contains("has [collections.rails] already"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), text, "the file is as it was");
+
+    // Two lines from a table to a preview.
+    let mapped = ["config", "map", "laravel_sessions", "--name", "php sessions"];
+    let printed = site.besom(&[&mapped[..], &["--older-than", "36h"]].concat());
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let task = "[tasks.old-php-sessions]  # without a mode, it only shows what it would delete\n\
+                plugin = \"retention\"\nschedule = \"@hourly\"\ncollections.rows = \"php sessions\"\n\
+                settings = { by = \"last_activity\", older_than = \"36h\" }\n";
+    assert!(printed.ends_with(&format!("\n\n{task}")), "{printed}");
+    let (_, said) =
+        site.fails(&[&mapped[..], &["--older-than", "36h", "--by", "last_actvity"]].concat());
+    assert!(said.contains("did you mean `last_activity`?"), "{said}");
+    let map = ["config", "map", "orders", "--older-than", "1d", "--write"];
+    product
+        .execute_batch(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, made DATE, due DATE);
+             CREATE INDEX orders_by_time ON orders (made);
+             CREATE INDEX orders_by_due ON orders (due);
+             INSERT INTO orders VALUES (1, '2026-01-01', '2999-01-01');",
+        )
+        .expect("created");
+    let (code, said) = site.fails(&map);
+    assert!(code == 1 && said.contains("with --by: `due`, `made`"), "{said}");
+    let out = site.besom(&[&map[..], &["--by", "made"]].concat());
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("Then see what the task would delete: besom run old-orders"), "{said}");
+    let (code, said) = site.fails(&[&map[..], &["--by", "made", "--name", "old.orders"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let mut run = site.command(&["run", "old-orders"]);
+    let out = run.env_remove("BESOM_HOST_DEFAULT_MODE").output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&out.stderr) + String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && said.contains('1'), "{said}");
+    let kept: i64 =
+        product.query_row("SELECT count(*) FROM orders", [], |r| r.get(0)).expect("counted");
+    assert_eq!(kept, 1, "it only shows");
+    // The names of tasks have fewer characters than those of collections.
+    let (code, said) = site.fails(&[&map[..], &["--by", "made", "--name", "old/orders"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = site.fails(&[&map[..], &["--by", "made", "--name", "old orders"]].concat());
+    assert!(code == 1 && said.contains("has [tasks.old-old-orders] already"), "{said}");
 }
 
 /// Orders that are archived with columns that nobody mapped, and sessions that are deleted with the rows that refer to

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
 use besom_ports::shape::Shape;
@@ -9,6 +10,7 @@ use besom_ports::shape::Shape;
 use super::collection::{ENCODINGS, name_of};
 use super::diagnostic::{Diagnostic, Source, printable};
 use super::keys::{quoted, written};
+use super::quantity::show_duration;
 use super::resolve::{Overrides, RawConfig};
 use super::tree;
 
@@ -97,6 +99,37 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
     text
 }
 
+/// A task of `retention` for a collection. Without a mode, it only shows what it would delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retaining {
+    /// Name of the task.
+    pub task: String,
+    /// The column that tells the age of a row.
+    pub by: String,
+    /// How old rows are at least.
+    pub older_than: Duration,
+}
+
+impl Retaining {
+    /// The task, named by the collection.
+    pub fn of(collection: &str, by: String, older_than: Duration) -> Retaining {
+        let is_written = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let named = collection.chars().map(|c| if is_written(c) { c } else { '-' });
+        Retaining { task: format!("old-{}", named.collect::<String>()), by, older_than }
+    }
+
+    /// The section of the task.
+    pub fn section(&self, collection: &str) -> String {
+        let Retaining { task, by, older_than } = self;
+        let (task, rows, by) = (written(task), quoted(collection), quoted(by));
+        let older_than = show_duration(*older_than);
+        format!(
+            "[tasks.{task}]  # without a mode, it only shows what it would delete\nplugin = \"retention\"\nschedule = \
+             \"@hourly\"\ncollections.rows = {rows}\nsettings = {{ by = {by}, older_than = \"{older_than}\" }}\n"
+        )
+    }
+}
+
 /// The anchors of a collection: its foreign keys to the keys of mapped tables. Not those with `ON DELETE SET NULL`:
 /// as dependants, these rows would be deleted, and they are to stay.
 pub fn anchors(shape: &Shape, collection: &Collection, mapped: &Collections) -> Vec<Anchor> {
@@ -159,12 +192,18 @@ pub enum Refusal {
          differently with --name"
     )]
     Known(String),
+    /// The file has this task already.
+    #[error(
+        "the file has [tasks.{0}] already, and it is not changed: remove it, or name the collection differently \
+         with --name"
+    )]
+    KnownTask(String),
     /// The new text is not valid.
     #[error("the section cannot be added at the end of the file: {}", super::Problems(.0.clone()))]
     Invalid(Vec<Diagnostic>),
 }
 
-/// The text of a file with a section at its end. Everything before it stays as it is.
+/// The text of a file with a section at its end, of a collection and perhaps of a task. Everything before it stays as it is.
 ///
 /// # Errors
 /// Why it cannot be added.
@@ -173,18 +212,22 @@ pub fn added(
     origin: &Path,
     overrides: &Overrides,
     name: &str,
+    task: Option<&str>,
     section: &str,
 ) -> Result<String, Refusal> {
     let (root, syntax) = tree::parse(&Source::new(origin.display().to_string(), text));
     if syntax.iter().any(Diagnostic::is_error) {
         return Err(Refusal::Syntax(syntax));
     }
-    let collections = root.get("collections").and_then(|entry| match &entry.node {
-        tree::Node::Table(table) => Some(table),
-        _ => None,
-    });
-    if collections.is_some_and(|table| table.get(name).is_some()) {
+    let has = |section: &str, name: &str| match root.get(section).map(|entry| &entry.node) {
+        Some(tree::Node::Table(table)) => table.get(name).is_some(),
+        _ => false,
+    };
+    if has("collections", name) {
         return Err(Refusal::Known(written(name).into_owned()));
+    }
+    if let Some(task) = task.filter(|task| has("tasks", task)) {
+        return Err(Refusal::KnownTask(written(task).into_owned()));
     }
     let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let mut new = text.to_owned();

@@ -1,7 +1,7 @@
 //! The settings of the built-in task `retention`, judged when the configuration is read: by the plugin's
 //! own code, so that its language is defined once.
 
-use besom_core::collection::{Collection, Collections, Operations};
+use besom_core::collection::{Collection, Collections, Column, Operations};
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 use besom_ports::embedded::Dialect;
@@ -134,13 +134,8 @@ pub fn columns_set(task: &TaskDefinition) -> Vec<String> {
 /// A comment for the mapping of a table of which no index begins with a timestamp or a date; none: one does, or the
 /// table has no such column.
 pub fn remark(rows: &Collection, on: Dialect) -> Option<String> {
-    let tells = |name: &&String| {
-        let kind = rows.columns.get(*name).map(|column| column.kind);
-        matches!(kind, Some(Kind::Timestamp | Kind::Date))
-    };
-    let by = rows.columns.keys().find(tells)?;
-    let firsts = std::iter::once(&rows.key).chain(rows.indexes.values());
-    let none = !firsts.filter_map(|columns| columns.first()).any(|first| tells(&first));
+    let by = ages(rows).next()?;
+    let none = !ages(rows).any(|name| begins_an_index(rows, name));
     none.then(|| {
         format!(
             "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
@@ -148,6 +143,44 @@ pub fn remark(rows: &Collection, on: Dialect) -> Option<String> {
             index_for(rows, by, on)
         )
     })
+}
+
+/// The columns that can tell the age of a row.
+fn ages(rows: &Collection) -> impl Iterator<Item = &str> {
+    let tells = |column: &Column| matches!(column.kind, Kind::Timestamp | Kind::Date);
+    rows.columns.iter().filter(move |(_, column)| tells(column)).map(|(name, _)| name.as_str())
+}
+
+/// Whether an index begins with this column, after the tenant.
+fn begins_an_index(rows: &Collection, column: &str) -> bool {
+    let mut firsts = std::iter::once(&rows.key).chain(rows.indexes.values());
+    firsts.any(|columns| columns.first().is_some_and(|first| first == column))
+}
+
+/// The column that tells the age of the rows: the only timestamp or date, or else the only one with which an index begins.
+///
+/// # Errors
+/// The columns to choose from, as a sentence.
+pub fn age_of(rows: &Collection) -> Result<&str, String> {
+    let all: Vec<&str> = ages(rows).collect();
+    let read: Vec<&str> = ages(rows).filter(|name| begins_an_index(rows, name)).collect();
+    let named = |columns: &[&str]| {
+        let columns: Vec<String> = columns.iter().map(|name| format!("`{name}`")).collect();
+        columns.join(", ")
+    };
+    match (&all[..], &read[..]) {
+        ([], _) => {
+            Err("no column of it is a timestamp or a date, by which rows have an age".to_owned())
+        }
+        ([one], _) | (_, [one]) => Ok(one),
+        (all, []) => Err(format!(
+            "name the column that tells the age of a row with --by: {} (no index begins with one of them)",
+            named(all)
+        )),
+        (_, read) => {
+            Err(format!("name the column that tells the age of a row with --by: {}", named(read)))
+        }
+    }
 }
 
 /// The statement that creates an index for reads by this column: with the tenant before it, and the key after it.

@@ -1,15 +1,18 @@
 //! `besom config`: prints the JSON Schema, writes a commented configuration, and maps tables.
 
 use std::io::Write as _;
+use std::time::Duration;
 
+use besom_core::collection::Collection;
 use besom_ports::embedded::Dialect;
 use besom_ports::shape::Described;
 use besom_product::model::collections_for;
-use besom_product::retention::remark;
+use besom_product::retention::{age_of, remark};
 use clap::Subcommand;
 
 use super::{Exit, Failure, Global, open, output};
 use besom_config::keys::suggestion;
+use besom_config::map::Retaining;
 use besom_config::template::Template;
 use besom_config::{Overrides, file, map, printable, read, schema, template};
 
@@ -40,10 +43,26 @@ pub enum Verb {
         /// Columns that identify a row (default: the primary key, or else a unique index).
         #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
         key: Vec<String>,
-        /// Add the section at the end of the configuration file.
+        /// Also a task that deletes rows of this age; without a mode, it only shows them.
+        #[arg(long, value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
+        older_than: Option<Duration>,
+        /// Column that tells the age of a row, for the task (default: the only one of this kind).
+        #[arg(long, value_name = "COLUMN", requires = "older_than")]
+        by: Option<String>,
+        /// Add the sections at the end of the configuration file.
         #[arg(long)]
         write: bool,
     },
+}
+
+/// The options of `besom config map`.
+struct Mapping {
+    name: Option<String>,
+    tenant: Option<String>,
+    key: Vec<String>,
+    older_than: Option<Duration>,
+    by: Option<String>,
+    write: bool,
 }
 
 impl Verb {
@@ -53,8 +72,9 @@ impl Verb {
     /// A file that cannot be written, or a table that cannot be read or mapped.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
-            Verb::Map { table, name, tenant, key, write } => {
-                mapped(global, &table, name, (tenant.as_deref(), key), write).await?;
+            Verb::Map { table, name, tenant, key, older_than, by, write } => {
+                let mapping = Mapping { name, tenant, key, older_than, by, write };
+                mapped(global, &table, mapping).await?;
             }
             Verb::Schema => {
                 let text = serde_json::to_string_pretty(&schema())
@@ -86,14 +106,9 @@ impl Verb {
     }
 }
 
-/// Prints the section of a table, or adds it to the file.
-async fn mapped(
-    global: &Global,
-    table: &str,
-    name: Option<String>,
-    (tenant, key): (Option<&str>, Vec<String>),
-    write: bool,
-) -> Result<(), Failure> {
+/// Prints the sections of a table, or adds them to the file.
+async fn mapped(global: &Global, table: &str, mapping: Mapping) -> Result<(), Failure> {
+    let Mapping { name, tenant, key, older_than, by, write } = mapping;
     let overrides = Overrides::from_env(global.set.clone());
     let parsed = read(&global.config, &overrides)?;
     let model = collections_for(&parsed.plugins());
@@ -123,7 +138,7 @@ async fn mapped(
         }
     };
     let name = name.unwrap_or_else(|| table.rsplit('.').next().unwrap_or(table).to_owned());
-    let mut collection = shape.collection(&name, tenant).map_err(Failure::Failed)?;
+    let mut collection = shape.collection(&name, tenant.as_deref()).map_err(Failure::Failed)?;
     collection.anchors = map::anchors(&shape, &collection, &resolved.partial().collections);
     let mut section = map::section(&shape, &collection);
     let on = open::dialect(resolved.partial());
@@ -134,27 +149,70 @@ async fn mapped(
     if let Some(remark) = remark {
         section.push_str(&format!("\n{}\n", printable(&remark)));
     }
+    let task = match older_than {
+        Some(age) => Some(retaining(&collection, by, age)?),
+        None => None,
+    };
+    if let Some(task) = &task {
+        section.push_str(&format!("\n{}", task.section(&name)));
+    }
     if write {
         let failed = |error: file::Error| Failure::Failed(error.to_string());
         let version = file::read(&global.config).map_err(failed)?;
-        let text = map::added(&version.text, &global.config, &overrides, &name, &section)
-            .map_err(|refusal| Failure::Failed(refusal.to_string()))?;
+        let text = map::added(
+            &version.text,
+            &global.config,
+            &overrides,
+            &name,
+            task.as_ref().map(|task| &*task.task),
+            &section,
+        )
+        .map_err(|refusal| Failure::Failed(refusal.to_string()))?;
         file::replace(&global.config, &version.digest, &text).map_err(failed)?;
     }
     let json = serde_json::json!({
         "collection": collection,
+        "task": task.as_ref().map(|task| &task.task),
         "toml": section,
         "file": write.then_some(&global.config),
     });
-    output::show(global.output, &json, || match write {
-        true => format!(
-            "Added [collections.{}] to {}; compare it with the database: besom check --store\n",
-            besom_config::keys::written(&name),
-            printable(&global.config.display().to_string())
-        ),
-        false => section,
+    output::show(global.output, &json, || {
+        if !write {
+            return section;
+        }
+        let (name, file) = (besom_config::keys::written(&name), &global.config);
+        let file = printable(&file.display().to_string());
+        let compare = "compare it with the database: besom check --store";
+        match task {
+            Some(Retaining { task, .. }) => format!(
+                "Added [collections.{name}] and [tasks.{task}] to {file}; {compare}\n\
+                 Then see what the task would delete: besom run {task}\n"
+            ),
+            None => format!("Added [collections.{name}] to {file}; {compare}\n"),
+        }
     })?;
     Ok(())
+}
+
+/// The task that deletes rows of a collection of this age.
+fn retaining(
+    collection: &Collection,
+    by: Option<String>,
+    older_than: Duration,
+) -> Result<Retaining, Failure> {
+    let by = match by {
+        Some(by) if collection.columns.contains_key(&by) => by,
+        Some(by) => {
+            let columns = collection.columns.keys().map(String::as_str);
+            return Err(Failure::Failed(format!(
+                "--by: the table has no column `{}`; {}",
+                printable(&by),
+                suggestion(&by, columns)
+            )));
+        }
+        None => age_of(collection).map_err(Failure::Failed)?.to_owned(),
+    };
+    Ok(Retaining::of(&collection.name, by, older_than))
 }
 
 /// A comment for the mapping of a view.

@@ -63,7 +63,7 @@ team_id = \"integer\"  # no declared type
 ";
 
 fn add(text: &str, name: &str, section: &str) -> Result<String, Refusal> {
-    added(text, Path::new("besom.toml"), &Overrides::default(), name, section)
+    added(text, Path::new("besom.toml"), &Overrides::default(), name, None, section)
 }
 
 #[test]
