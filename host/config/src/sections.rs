@@ -182,7 +182,7 @@ keys! {
             one of mode::NAMES => |word| Mode::parse(word).unwrap_or(Mode::Preview);
         /// Maximum number of rounds of `besom run`; a new round follows while the last one has planned items.
         pub pass_rounds_max: u32 = 10000, within 1..=1_000_000_000;
-        /// Maximum number of rounds in a row of `besom run` that plan items and commit none of them.
+        /// Maximum number of rounds in a row of `besom run` that plan items and commit none of them, or the same ones again.
         pub pass_idle_rounds_max: u32 = 10, within 1..=1_000_000_000;
         /// Number of items of a task that are refused in a row for the same reason in its mapping, grants or
         /// settings before the task is held.

@@ -44,7 +44,7 @@ use besom_ports::members::MemberState;
 use besom_ports::store;
 use executor::Executor;
 use holdings::{Arrived, Holdings};
-use planner::{Loaded, Notice, Planner, Scheduled};
+use planner::{Endless, Loaded, Notice, Planner, Scheduled};
 use resignation::Resignation;
 
 /// The current time, read once per event.
@@ -271,8 +271,7 @@ pub struct Node {
     random: StdRng,
     /// The time of the last step.
     last: Now,
-    endless: Vec<TaskName>,
-    idle_pass: bool,
+    endless: Option<Endless>,
 }
 
 /// How often all stored state that is cached in memory is read again.
@@ -310,21 +309,15 @@ impl Node {
             reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
             last: now,
-            endless: Vec::new(),
-            idle_pass: false,
+            endless: None,
             work,
             settings,
         }
     }
 
-    /// The tasks of a pass that planned new items in every round allowed.
-    pub fn endless(&self) -> &[TaskName] {
-        &self.endless
-    }
-
-    /// Whether these tasks planned items round after round and committed none of them.
-    pub fn is_idle_pass(&self) -> bool {
-        self.idle_pass
+    /// The tasks of a pass that still planned items when it was ended; none: it has found nothing new.
+    pub fn endless(&self) -> Option<&Endless> {
+        self.endless.as_ref()
     }
 
     /// What the node is doing.
@@ -917,8 +910,7 @@ impl Node {
             && self.executor.is_drained(now.wall)
             && self.phase == Phase::Running
         {
-            self.endless = self.planner.endless().to_vec();
-            self.idle_pass = self.planner.is_idle_pass();
+            self.endless = self.planner.endless().cloned();
             self.phase = Phase::Draining { until: now.mono };
         }
     }

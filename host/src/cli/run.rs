@@ -21,9 +21,10 @@ use super::output::{self, Format, Table};
 use super::stayed::{self, Stayed};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
-use besom_config::{Problems, printable};
+use besom_config::{Problems, printable, sections};
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
+use besom_node::planner::{Endless, Still};
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::history;
 use besom_ports::members::Members as _;
@@ -820,32 +821,18 @@ async fn work_off(
                     .map_err(|error| Failure::Failed(format!("the pass failed: {error}")))?;
                 let ended = ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
                 let store = &*assembly.ports.store;
-                let mut endless = ended.endless;
-                if ended.idle {
-                    for task in std::mem::take(&mut endless) {
-                        match stays(store, &task).await? {
-                            true => to_stderr!("{task}: rows that other transactions hold or foreign keys keep stay; a later run takes them"),
-                            false => endless.push(task),
+                if let Some(Endless { mut tasks, still }) = ended.endless {
+                    if still == Still::Skip {
+                        for task in std::mem::take(&mut tasks) {
+                            match stays(store, &task).await? {
+                                true => to_stderr!("{task}: rows that other transactions hold or foreign keys keep stay; a later run takes them"),
+                                false => tasks.push(task),
+                            }
                         }
                     }
-                }
-                if let Some(task) = endless.first() {
-                    if ended.idle {
-                        let rounds = assembly.config.host.pass_idle_rounds_max;
-                        return Err(Failure::Failed(format!(
-                            "{task} planned items in {rounds} rounds in a row and skipped all of them \
-                             (host.pass_idle_rounds_max): `besom runs ls --task {task}` lists the rounds, \
-                             and `besom runs show` the reasons. Rows that others hold can be changed \
-                             later; a task of your own must omit items that it skips from its scan. \
-                             Committed changes are kept"
-                        )));
+                    if let Some(task) = tasks.first() {
+                        return Err(Failure::Failed(endless(task, still, &assembly.config.host)));
                     }
-                    let rounds = assembly.config.host.pass_rounds_max;
-                    return Err(Failure::Failed(format!(
-                        "{task} still plans items after {rounds} rounds (host.pass_rounds_max): its scan must \
-                         omit items that are done, or return them with the same version; committed \
-                         changes are kept"
-                    )));
                 }
                 return stopping.map_or(Ok(()), Err);
             }
@@ -881,6 +868,29 @@ async fn work_off(
                 watch.look(assembly.ports.store.as_ref()).await;
             }
         }
+    }
+}
+
+/// Why a pass was ended although a task still planned items.
+fn endless(task: &TaskName, still: Still, host: &sections::Host) -> String {
+    let (most, idle) = (host.pass_rounds_max, host.pass_idle_rounds_max);
+    match still {
+        Still::Skip => format!(
+            "{task} planned items in {idle} rounds in a row and skipped all of them \
+             (host.pass_idle_rounds_max): `besom runs ls --task {task}` lists the rounds, and `besom runs show` \
+             the reasons. Rows that others hold can be changed later; a task of your own must omit items that it \
+             skips from its scan. Committed changes are kept"
+        ),
+        Still::Repeat => format!(
+            "{task} changed the same items in {idle} rounds in a row, and found them again as they were \
+             (host.pass_idle_rounds_max): see what sets the columns back, such as a trigger of the table; a task \
+             of your own must change the version of an item that has more to do. Committed changes are kept; \
+             `besom task pause {task}` keeps its schedule from repeating them"
+        ),
+        Still::Plan => format!(
+            "{task} still plans items after {most} rounds (host.pass_rounds_max): its scan must omit items that \
+             are done, or return them with the same version; committed changes are kept"
+        ),
     }
 }
 

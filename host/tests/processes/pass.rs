@@ -448,6 +448,33 @@ fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
     assert_eq!((&books["planned"], &books["pending"]), (&5.into(), &0.into()), "{audit:#}");
 }
 
+/// Rows that are set, and that a trigger of the product sets back.
+#[test]
+fn a_pass_ends_that_finds_what_it_has_changed_as_it_was() {
+    let site = Site::new(
+        "[host]\npass_idle_rounds_max = 3\n[tasks.locks]\nplugin = \"retention\"\nschedule = \"@hourly\"\n\
+         collections.rows = \"jobs\"\nsettings = { by = \"at\", older_than = \"1h\", where = \"state = 'held'\", \
+         action = \"set\", set = \"state = 'free'\" }\n[collections.jobs]\nkey = [\"id\"]\nindexes.by_at = [\"at\"]\n\
+         columns = { id = \"integer\", state = \"text\", at = { type = \"timestamp\", encoding = \"seconds\" } }\n",
+    );
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state TEXT, at INTEGER);
+         CREATE INDEX jobs_by_at ON jobs (at, id);
+         CREATE TRIGGER held_again AFTER UPDATE ON jobs WHEN new.id < 3 BEGIN
+           UPDATE jobs SET state = 'held' WHERE id = new.id; END;
+         INSERT INTO jobs VALUES (1, 'held', 1), (2, 'held', 1), (3, 'held', 1);",
+    )
+    .expect("created");
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    let words =
+        "locks changed the same items in 3 rounds in a row, and found them again as they were";
+    assert!(said.contains(words), "{said}");
+    let audit = site.balanced();
+    assert_eq!(row_of(&audit["tasks"], "locks")["rows"], 3 + 4 * 2, "{audit:#}");
+}
+
 /// Passes leave no state of the schedule, but their runs show when the tables were scanned last.
 #[test]
 fn a_task_that_only_passes_scan_is_overdue_once_a_slot_has_passed() {

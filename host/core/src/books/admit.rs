@@ -1,6 +1,7 @@
 //! The admission of a page: which candidates become items.
 
 use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::Tally;
 use crate::ids::{Partition, RunId, TaskName, Tenant, partition_of};
@@ -33,6 +34,8 @@ pub struct PlanPage {
 pub struct Planned {
     /// Number of items planned.
     pub planned: u64,
+    /// A digest of the planned items with their versions, whatever their order: the sum of those of its parts.
+    pub digest: u64,
     /// Candidates whose identity is already waiting (in the log, as a timer or as a retry).
     pub deduplicated: u64,
     /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
@@ -44,6 +47,14 @@ pub struct Planned {
     pub partitions: Vec<Partition>,
     /// The earliest due time among the planned items.
     pub earliest_due: Option<Time>,
+}
+
+/// A digest of an item's identity and version.
+fn digest(candidate: &Candidate) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let Candidate { tenant, key, due, version, .. } = candidate;
+    (tenant.as_ref().map(Tenant::as_str), key, due, version).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What a store finds about a candidate: rows of its identity.
@@ -174,6 +185,7 @@ pub fn admit<'a, E>(
                     partition_of(tenant.map(Tenant::as_str), &candidate.route, partitions);
                 let delta = tally.at(&page.task, tenant);
                 planned.planned += 1;
+                planned.digest = planned.digest.wrapping_add(digest(candidate));
                 delta.planned += 1;
                 match candidate.due {
                     None => {

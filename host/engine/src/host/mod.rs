@@ -31,12 +31,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::clock::Skew;
-use besom_core::ids::{TaskName, Term};
+use besom_core::ids::Term;
 use besom_core::time::Time;
 use besom_snapshot::{Report, SILENT_MAX_DEFAULT};
 use tokio::sync::{mpsc, watch};
 
 use besom_node::flight::Ticket;
+use besom_node::planner::Endless;
 use besom_node::{Bar, Command, Event, Node, Role, Settings, Whose, Work};
 use besom_node::{executor, holdings};
 use besom_ports::guests::StopFlag;
@@ -97,10 +98,8 @@ pub struct Lost(pub String);
 /// How a host has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ended {
-    /// The tasks of a pass that planned new items in every round allowed.
-    pub endless: Vec<TaskName>,
-    /// Whether their items were only skipped in the last rounds.
-    pub idle: bool,
+    /// The tasks of a pass that was ended although they still planned items.
+    pub endless: Option<Endless>,
 }
 
 /// Runs a node until it is asked to stop (or, in a pass, until it has finished).
@@ -330,7 +329,7 @@ pub async fn run(
     if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the row of this node could not be removed");
     }
-    Ok(Ended { endless: node.endless().to_vec(), idle: node.is_idle_pass() })
+    Ok(Ended { endless: node.endless().cloned() })
 }
 
 fn seed() -> [u8; 32] {

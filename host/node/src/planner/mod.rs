@@ -250,8 +250,44 @@ pub struct Settings {
     /// as endless.
     pub rounds_max: u32,
     /// Maximum number of rounds in a row that plan items without committing any of them or setting
-    /// any aside. Then the tasks that planned are reported as endless.
+    /// any aside, or that plan and commit the same items as the round before. Then the tasks that planned are
+    /// reported as endless.
     pub idle_rounds_max: u32,
+}
+
+/// The tasks of a pass that was ended although they still planned items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endless {
+    /// The tasks, sorted.
+    pub tasks: Vec<TaskName>,
+    /// What they did in the last rounds.
+    pub still: Still,
+}
+
+/// What the tasks of a pass still did when it was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Still {
+    /// They planned items in each of [`Settings::rounds_max`] rounds.
+    Plan,
+    /// They planned items and committed none of them, for [`Settings::idle_rounds_max`] rounds.
+    Skip,
+    /// They planned and committed the same items in the same versions, for [`Settings::idle_rounds_max`] rounds.
+    Repeat,
+}
+
+/// What a task has planned in a round of a pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct InRound {
+    items: u64,
+    /// See [`Planned::digest`].
+    digest: u64,
+}
+
+impl InRound {
+    fn add(&mut self, items: u64, digest: u64) {
+        self.items += items;
+        self.digest = self.digest.wrapping_add(digest);
+    }
 }
 
 impl Default for Settings {
@@ -403,11 +439,12 @@ pub struct Planner {
     all_paused: Option<Pause>,
     /// Whether the paused tasks may have changed since they were last told.
     pauses_changed: bool,
-    /// Rounds in a row without an effect, and whether the current one has any.
+    /// Rounds in a row without an effect or with the same items, and whether the current one has any effect.
     idle_rounds: u32,
     has_effects: bool,
-    endless: Vec<TaskName>,
-    planned_in_round: HashMap<TaskName, u64>,
+    endless: Option<Endless>,
+    planned_in_round: HashMap<TaskName, InRound>,
+    planned_before: HashMap<TaskName, InRound>,
     /// Items of the current round that changed nothing, because foreign keys keep their rows.
     kept_in_round: u64,
     now: Time,
@@ -476,8 +513,9 @@ impl Planner {
             pauses_changed: false,
             idle_rounds: 0,
             has_effects: false,
-            endless: Vec::new(),
+            endless: None,
             planned_in_round: HashMap::new(),
+            planned_before: HashMap::new(),
             kept_in_round: 0,
             now: Time::EPOCH,
         }
@@ -581,14 +619,9 @@ impl Planner {
         );
     }
 
-    /// The tasks of a pass that planned items in its last round.
-    pub fn endless(&self) -> &[TaskName] {
-        &self.endless
-    }
-
-    /// Whether these tasks have changed nothing for [`Settings::idle_rounds_max`] rounds.
-    pub fn is_idle_pass(&self) -> bool {
-        !self.endless.is_empty() && self.idle_rounds >= self.settings.idle_rounds_max
+    /// The tasks of a pass that still planned items when it was ended; none: it has found nothing new.
+    pub fn endless(&self) -> Option<&Endless> {
+        self.endless.as_ref()
     }
 
     /// Items were committed with effects or set aside, so the next round may find fewer candidates.

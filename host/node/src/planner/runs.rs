@@ -171,8 +171,10 @@ impl Planner {
                     active.slow = 0;
                     active.run.planned += planned.planned;
                     active.confirmed += planned.planned;
-                    *self.planned_in_round.entry(active.run.task.clone()).or_default() +=
-                        planned.planned;
+                    self.planned_in_round
+                        .entry(active.run.task.clone())
+                        .or_default()
+                        .add(planned.planned, planned.digest);
                 }
                 let event =
                     fair::Event::Page { planned: planned.planned, left: planned.left, more };
@@ -210,7 +212,8 @@ impl Planner {
                     // The page may be in the queues: its owners check, and a pass checks again.
                     notices.push(Notice::Planned { to_log: true, earliest_due: Some(now) });
                     active.run.planned += 1;
-                    *self.planned_in_round.entry(active.run.task.clone()).or_default() += 1;
+                    let task = active.run.task.clone();
+                    self.planned_in_round.entry(task).or_default().add(1, 0);
                 }
                 let Some(active) = self.runs.get_mut(&id) else { return };
                 let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };
@@ -383,23 +386,30 @@ impl Planner {
             return;
         }
         self.rounds += 1;
-        let planned: u64 = self.planned_in_round.values().sum();
+        self.planned_in_round.retain(|_, planned| planned.items > 0);
+        let planned: u64 = self.planned_in_round.values().map(|planned| planned.items).sum();
         let has_planned = planned > 0;
         let kept = std::mem::take(&mut self.kept_in_round);
         if has_planned && !self.has_effects && kept >= planned {
             self.unfinished.clear();
             return;
         }
-        self.idle_rounds = match has_planned && !self.has_effects {
+        // What has changed has another version.
+        let still = match std::mem::take(&mut self.has_effects) {
+            false => Still::Skip,
+            true if self.planned_in_round == self.planned_before => Still::Repeat,
+            true => Still::Plan,
+        };
+        self.idle_rounds = match has_planned && still != Still::Plan {
             true => self.idle_rounds + 1,
             false => 0,
         };
-        self.has_effects = false;
         let is_idle = self.idle_rounds >= self.settings.idle_rounds_max;
         if self.rounds > self.settings.rounds_max || is_idle {
-            let planned = self.planned_in_round.iter().filter(|(_, planned)| **planned > 0);
-            self.endless = planned.map(|(task, _)| task.clone()).collect();
-            self.endless.sort_unstable();
+            let mut tasks: Vec<TaskName> = self.planned_in_round.keys().cloned().collect();
+            tasks.sort_unstable();
+            let still = if is_idle { still } else { Still::Plan };
+            self.endless = (!tasks.is_empty()).then_some(Endless { tasks, still });
             self.unfinished.clear();
             return;
         }
@@ -411,7 +421,7 @@ impl Planner {
                 .filter(|task| !self.stopped.contains(task) && !waiting.contains(task))
                 .collect();
         }
-        self.planned_in_round.clear();
+        self.planned_before = std::mem::take(&mut self.planned_in_round);
         let mut decision = SlotDecision::default();
         for (name, task) in &mut self.tasks {
             if !self.unfinished.contains(name) {
