@@ -126,34 +126,24 @@ impl Etcd {
             (inner.rival, inner.extended) = (None, EXTENDED);
         })?;
         match found.kvs().first() {
-            Some(kv) => self.judge_rival(kv),
+            Some(kv) => self.judge_rival(kv).await,
             None => Ok(()),
         }
     }
 
-    /// A dead incarnation disappears when its lease expires; one that remains for longer than a
-    /// lease since it was first seen, or since etcd came back, is alive.
-    fn judge_rival(&self, kv: &KeyValue) -> Result<()> {
+    /// A dead incarnation disappears when its lease expires, which etcd notices a moment later. One whose lease still
+    /// lasts, after longer than a lease since it was first seen or since etcd came back, has renewed it: it is alive.
+    async fn judge_rival(&self, kv: &KeyValue) -> Result<()> {
         let value: MemberValue = decode(&self.keys.own(), kv.value())?;
         if value.incarnation == self.identity.incarnation {
             return Ok(());
         }
         let now = (self.clocks.since_boot)();
-        let mut inner = self.lock();
-        let since = match &inner.rival {
-            Some(rival) if rival.incarnation == value.incarnation => rival.since,
-            _ => {
-                let incarnation = value.incarnation.clone();
-                let since = now + inner.extended;
-                inner.rival = Some(Rival { incarnation, since });
-                since
-            }
-        };
-        drop(inner);
+        let since = self.rival_since(&value.incarnation, now);
         let name = &self.identity.name;
         let seen = now.saturating_sub(since);
         let lease = Duration::from_secs(self.options.ttl_s().unsigned_abs());
-        if seen > lease {
+        if seen > lease && self.remaining(kv.lease()).await? > Duration::ZERO {
             return Err(Error::Refused(format!(
                 "another node of the cluster `{}` is already running under the name `{name}` ({} \
                  at `{}`): give each node its own [node] name",
@@ -166,6 +156,19 @@ impl Etcd {
             value.incarnation,
             (since + lease).saturating_sub(now).as_secs() + 1
         )))
+    }
+
+    /// When a rival was first seen, or etcd came back.
+    fn rival_since(&self, rival: &Incarnation, now: Duration) -> Duration {
+        let mut inner = self.lock();
+        match &inner.rival {
+            Some(known) if known.incarnation == *rival => known.since,
+            _ => {
+                let since = now + inner.extended;
+                inner.rival = Some(Rival { incarnation: rival.clone(), since });
+                since
+            }
+        }
     }
 
     /// Registers the member under a lease.
@@ -190,7 +193,7 @@ impl Etcd {
                 "the member joined and left in the meantime; try again".into(),
             ));
         };
-        self.judge_rival(&kv)?;
+        self.judge_rival(&kv).await?;
         let session = Session { lease, created: kv.create_revision() };
         if kv.lease() == lease {
             // The request was sent twice, and the first one succeeded.
