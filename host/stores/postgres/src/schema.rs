@@ -87,7 +87,7 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
             return Ok(Foundation { partitions: wanted.partitions, identity: String::new() });
         }
         if !wanted.creates {
-            return Err(Error::Unavailable(NO_TABLES.into()).into());
+            return Err(Error::Denied(NO_TABLES.into()).into());
         }
         let schema = wanted.schema;
         // Using a schema that an administrator has created needs no privilege to create one.

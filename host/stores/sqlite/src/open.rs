@@ -117,7 +117,7 @@ impl SqliteStore {
         };
         refuse_other_files(path)?;
         if !options.creates && !has_tables(path).map_err(|e| named(e.into()))? {
-            return Err(named(Error::Unavailable(NO_TABLES.into()).into()));
+            return Err(named(Error::Denied(NO_TABLES.into()).into()));
         }
         let mut conn = connect(path, &options).map_err(named)?;
         if !options.check_max.is_zero() {
