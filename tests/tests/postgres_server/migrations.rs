@@ -381,7 +381,10 @@ fn a_privilege_that_a_trigger_lacks_is_nobodys_item_and_heals_once_it_is_granted
 #[test]
 fn a_row_whose_trigger_raises_fails_alone_whatever_it_raises() {
     block_on(async {
-        for code in ["0A000", "42P01", "42703", "42501", "42883", "55006", "0B000", "38000"] {
+        for code in [
+            "0A000", "42P01", "42703", "42501", "42883", "55006", "0B000", "38000", "40001",
+            "40P01", "55P03",
+        ] {
             let mut product = Product::new().await;
             let batch = product.batch(&["a", "b", "c"]).await;
             product

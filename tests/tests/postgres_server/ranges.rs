@@ -32,7 +32,7 @@ fn rows_that_the_database_refuses_stay_alone() {
         let clear = "DELETE FROM children; DELETE FROM parents";
         product.batch_execute(clear).await.expect("the rows are gone");
         let trigger = "CREATE FUNCTION p13() RETURNS trigger LANGUAGE plpgsql AS $$
-                         BEGIN RAISE EXCEPTION 'p13 stays'; END $$;
+                         BEGIN RAISE EXCEPTION 'p13 stays' USING ERRCODE = '40001'; END $$;
                        CREATE TRIGGER p13 BEFORE UPDATE ON parents FOR EACH ROW WHEN (old.id = 'p13')
                          EXECUTE FUNCTION p13()";
         product.batch_execute(trigger).await.expect("the product's trigger");

@@ -100,6 +100,8 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
     }
     match fault_of(e.code()) {
         Fault::Program if e.as_db_error().is_some_and(is_of_a_function) => Fault::Item,
+        // A conflict that the server finds itself is not raised by a statement of a function.
+        Fault::Busy if e.as_db_error().is_some_and(is_a_raise) => Fault::Item,
         fault => fault,
     }
 }
@@ -110,10 +112,15 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
 /// the product, too. Two errors are not: a privilege may be missing for this role only, and a kept
 /// plan ([`is_of_the_session`]) is the connection's.
 fn is_of_a_function(said: &DbError) -> bool {
-    said.routine() == Some("exec_stmt_raise")
+    is_a_raise(said)
         || is_within_a_function(said)
             && ![SqlState::INSUFFICIENT_PRIVILEGE, SqlState::DATATYPE_MISMATCH]
                 .contains(said.code())
+}
+
+/// Whether a RAISE of PL/pgSQL has chosen the error.
+fn is_a_raise(said: &DbError) -> bool {
+    said.routine() == Some("exec_stmt_raise")
 }
 
 /// Whether the context of the error names a call. A server that logs the parameters of failed
@@ -166,8 +173,7 @@ pub(super) fn may_be_raised(e: &tokio_postgres::Error) -> bool {
     let Some(said) = e.as_db_error() else { return false };
     fault(e) == Fault::Away
         && !ends_connection(e)
-        && (said.routine() == Some("exec_stmt_raise")
-            || matches!(&said.code().code()[..2], "08" | "57" | "XX"))
+        && (is_a_raise(said) || matches!(&said.code().code()[..2], "08" | "57" | "XX"))
 }
 
 /// Like [`may_be_raised`], with the call of the function that raised it: a connection pooler has
