@@ -1454,8 +1454,8 @@ fn brakes_are_numbers_or_parts() {
     assert_eq!(brakes(""), Brakes::default());
     assert_eq!(brakes("max_delete = 10000").deletes, Some(DeletesMax::Rows(10_000)));
     let share = |millionths, floor| Some(DeletesMax::Share { millionths, floor });
-    assert_eq!(brakes("max_delete = \"5%\"").deletes, share(50_000, 1_000));
-    assert_eq!(brakes("max_delete = \"100%\"").deletes, share(1_000_000, 1_000));
+    assert_eq!(brakes("max_delete = \"5%\"").deletes, share(50_000, 100));
+    assert_eq!(brakes("max_delete = \"100%\"").deletes, share(1_000_000, 100));
     let keys = "max_delete = \"0.0125 %\"\nmax_delete_floor = 0";
     assert_eq!(brakes(keys).deletes, share(125, 0));
     let both = brakes("max_dead_letters = 7\nmax_failed_runs = 3");

@@ -4,8 +4,8 @@
 //! The leader sets the limits of a run before its first items are planned, with the size of the
 //! collections as the database estimates it. Each commit adds what it has deleted and set aside, in its
 //! own transaction: a commit beyond a limit is left out as a whole ([`LeftOut::Braked`]), so the limit
-//! holds exactly, whichever nodes execute the run. What the product's foreign keys delete by themselves
-//! is not counted.
+//! holds exactly, whichever nodes execute the run. Rows of dependants count towards the limits of their own
+//! collections. What the product's foreign keys delete by themselves is not counted.
 //!
 //! [`LeftOut::Braked`]: crate::books::LeftOut::Braked
 
@@ -127,24 +127,38 @@ impl Brake {
     }
 }
 
-/// What entries of a commit count towards the brakes, by run. `rows` returns the number of rows that an
-/// entry has changed.
+/// What a commit counts towards the brakes: by run, and by collection or [`LETTERS`].
+pub type Used = BTreeMap<(RunId, String), u64>;
+
+/// The rows that went as dependants of others, by collection.
+pub type Dependants = BTreeMap<String, u64>;
+
+/// What entries of a commit count towards the brakes. `rows` returns the number of rows that an entry has
+/// changed, and those of them that went as dependants.
 pub fn used<'a>(
-    entries: &'a [Entry],
+    entries: &[Entry],
     outcomes: &[Outcome],
-    rows: impl Fn(usize) -> u64,
-) -> BTreeMap<(RunId, &'a str), u64> {
-    let mut used = BTreeMap::new();
+    rows: impl Fn(usize) -> (u64, Option<&'a Dependants>),
+) -> Used {
+    let mut used = Used::new();
+    let mut add = |run: RunId, what: &str, more: u64| {
+        *used.entry((run, what.to_owned())).or_default() += more;
+    };
     for (at, (entry, outcome)) in entries.iter().zip(outcomes).enumerate() {
         let run = entry.item.run;
         match (outcome, &entry.decision) {
             _ if run == RunId::NONE => {}
             (Outcome::Committed, Decision::Apply { proposal, .. }) => {
-                for (collection, deleted) in deleted(proposal, rows(at)) {
-                    *used.entry((run, collection)).or_default() += deleted;
+                let (rows, dependants) = rows(at);
+                let went: u64 = dependants.iter().flat_map(|all| all.values()).sum();
+                for (collection, deleted) in deleted(proposal, rows.saturating_sub(went)) {
+                    add(run, collection, deleted);
+                }
+                for (collection, went) in dependants.into_iter().flatten() {
+                    add(run, collection, *went);
                 }
             }
-            (Outcome::Dead(_), _) => *used.entry((run, LETTERS)).or_default() += 1,
+            (Outcome::Dead(_), _) => add(run, LETTERS, 1),
             _ => {}
         }
     }
@@ -152,7 +166,7 @@ pub fn used<'a>(
 }
 
 /// How many rows a proposal deletes of each collection, or moves out of it, at most, given how many rows it
-/// has changed.
+/// has changed. Dependants are not among them.
 pub fn deleted(proposal: &Proposal, rows: u64) -> BTreeMap<&str, u64> {
     let mut deleted = BTreeMap::new();
     let removes = |change: &&Change| change.deletes() || Change::into(change).is_some();
@@ -185,8 +199,9 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What the entries of a batch wanted, by run.
-    pub fn by_run(entries: &[Entry]) -> BTreeMap<RunId, Wanted> {
+    /// What the entries of a batch wanted, by run. `used` is what they would have used, with the dependants,
+    /// which no proposal names.
+    pub fn by_run(entries: &[Entry], used: &Used) -> BTreeMap<RunId, Wanted> {
         let mut runs: BTreeMap<RunId, Wanted> = BTreeMap::new();
         for entry in entries {
             let wanted = runs.entry(entry.item.run).or_default();
@@ -206,6 +221,10 @@ impl Wanted {
                 }
                 Decision::Settle(_) => {}
             }
+        }
+        for ((run, what), rows) in used.iter().filter(|((_, what), _)| what != LETTERS) {
+            let known = runs.entry(*run).or_default().deletes.entry(what.clone()).or_default();
+            *known = (*known).max(*rows);
         }
         runs
     }

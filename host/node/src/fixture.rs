@@ -35,6 +35,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
             deletes: 1,
             log_bytes: 1,
         },
+        dependants: Vec::new(),
         grants: Default::default(),
         topics: Vec::new(),
         columns: Default::default(),

@@ -55,6 +55,9 @@ pub struct TaskDefinition {
     pub limits: Limits,
     /// Operations that the task may perform, by collection.
     pub grants: Grants,
+    /// The collections whose rows go with those that the task may delete.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dependants: Vec<String>,
     /// Columns that the task may use in addition to the key, by collection. For a collection that is not
     /// listed, it may use all columns that its plugin requests.
     #[serde(default)]

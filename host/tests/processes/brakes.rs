@@ -155,6 +155,54 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
 }
 
 #[test]
+fn rows_that_go_with_others_and_those_of_a_small_table_are_limited() {
+    let config = format!(
+        "{}[collections.events]\nkey = [\"id\"]\nindexes = {{ by_session = [\"session\"] }}\n\
+         columns = {{ id = \"integer\", session = \"integer\" }}\n\
+         anchor = {{ collection = \"sessions\", columns = [\"session\"] }}\n",
+        old_sessions("max_delete = \"60%\"")
+            .replace("[tasks.old]", "dependants = [\"events\"]\n[tasks.old]")
+            .replace("chunk = 100", "chunk = 500"),
+    );
+    let site = Site::new(&config);
+    // Half of the sessions are old, but they have most of the events.
+    site.database()
+        .execute_batch(
+            "CREATE TABLE sessions (id INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+             CREATE INDEX by_at ON sessions (at);
+             CREATE TABLE events (id INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES sessions);
+             CREATE INDEX by_session ON events (session);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+             INSERT INTO sessions SELECT i, CASE WHEN i <= 100 THEN i ELSE unixepoch() END FROM n;
+             INSERT INTO events (session) SELECT id FROM sessions WHERE id > 170;
+             INSERT INTO events (session) SELECT id FROM sessions WHERE id <= 100;
+             INSERT INTO events (session) SELECT id FROM sessions WHERE id <= 100;",
+        )
+        .expect("tables");
+    site.configure(&config.replace("max_delete", "mode = \"preview\"\nmax_delete"));
+    let (_, row) = passed(&site, &["run"]);
+    let wanted = "wants at least 200 rows of events; allowed: 138 (of about 230)";
+    let brake = row["review"]["brake"].as_str().unwrap_or_default();
+    assert!(brake.contains(wanted), "{row:#}");
+    site.configure(&config);
+    let (code, row) = passed(&site, &["run"]);
+    let reason = row["braked"].as_str().unwrap_or_default();
+    let wanted = "wanted to delete at least 200 rows of events; allowed: 138 (of about 230)";
+    assert!(code == 1 && reason.contains(wanted), "{row:#}");
+    assert_eq!(sessions(&site), 200);
+    // Without its events, the table is as good as emptied by a rule that takes all of it.
+    site.configure(&old_sessions("max_delete = \"60%\"").replace("1d", "0s"));
+    site.database().execute_batch("DROP TABLE events; ANALYZE").expect("a table");
+    let resumed = ["task", "resume", "old", "--wait", "0s"];
+    assert_eq!(site.said(&["task", "discard", "old", "--reason", "x", "--wait", "0s"]).0, 0);
+    assert_eq!(site.said(&resumed).0, 0);
+    let (code, row) = passed(&site, &["run"]);
+    let reason = row["braked"].as_str().unwrap_or_default();
+    assert!(code == 1 && reason.contains("allowed: 120 (of about 200)"), "{row:#}");
+    site.balanced();
+}
+
+#[test]
 fn a_release_leaves_what_earlier_runs_tell_of_the_usual() {
     let site = site("max_delete = 50");
     let age = |rows: u32| {

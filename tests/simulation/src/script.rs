@@ -203,6 +203,7 @@ pub fn definition(task: &str, version: u32) -> TaskDefinition {
             deletes: 100,
             log_bytes: 1_024,
         },
+        dependants: Vec::new(),
         grants: [("things".to_owned(), all), ("ledger".to_owned(), all)].into(),
         topics: vec![TOPIC.into()],
         columns: Default::default(),

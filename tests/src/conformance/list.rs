@@ -34,6 +34,7 @@ macro_rules! store_conformance {
             brakes {
                 a_commit_beyond_the_brake_of_its_run_changes_nothing,
                 only_rows_that_were_deleted_are_counted,
+                rows_of_dependants_are_counted_by_their_collection,
                 a_run_without_a_brake_is_not_held,
                 a_brake_is_set_once_and_under_the_fence,
                 a_commit_that_would_set_aside_too_many_items_changes_nothing,

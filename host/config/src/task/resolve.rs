@@ -1,9 +1,10 @@
 //! The second step: checks a task against the manifest of its plugin, and makes its definition.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use besom_core::collection::{Collection, Collections, Column};
+use besom_core::collection::{Collection, Collections, Column, Grants, all_dependants};
 use besom_core::ids::TaskName;
 use besom_core::value::{Field, Value};
 use besom_ports::guests::{Described, Lane};
@@ -178,6 +179,7 @@ impl RawTask {
             },
             settings: read.fields,
             limits,
+            dependants: dependants_of(&grants, collections),
             grants,
             columns,
             all_tenants,
@@ -315,6 +317,14 @@ fn shortest_limit(settings: &[Field]) -> Option<Duration> {
 pub fn schedule_for(limit: Duration) -> String {
     let every = (limit.as_secs() / 10).clamp(1, 86_400);
     format!("@every {}", show_duration(Duration::from_secs(every)))
+}
+
+/// The collections whose rows go with those that these grants allow to delete, each once.
+fn dependants_of(grants: &Grants, collections: &Collections) -> Vec<String> {
+    let deletes = grants.iter().filter(|(_, operations)| operations.delete);
+    let all = deletes.flat_map(|(name, _)| all_dependants(collections, name));
+    let names: BTreeSet<&String> = all.map(|dependant| &dependant.name).collect();
+    names.into_iter().cloned().collect()
 }
 
 /// A collection as a plugin is told of it.

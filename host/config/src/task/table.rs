@@ -54,8 +54,9 @@ keys! {
         /// Maximum number of rows that one run may delete from each collection, or the maximum part of the
         /// collection, such as "5%"; a run that wants more is stopped and the task paused.
         pub max_delete: Option<RowsOrShare>;
-        /// Number of rows that one run may delete however small the part in max_delete is.
-        pub max_delete_floor: u64 = 1000, within 0..=1_000_000_000_000;
+        /// Number of rows that one run may delete however small the part in max_delete is. A table with fewer rows
+        /// may be emptied.
+        pub max_delete_floor: u64 = 100, within 0..=1_000_000_000_000;
         /// Maximum number of items of one run that are set aside; a run that wants more is stopped and the
         /// task paused. Without the key there is no limit.
         pub max_dead_letters: Option<NonZeroU32>, within 1..=1_000_000_000;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::brake::Used;
 use crate::ids::{OwnerEpoch, Partition, RunId, Term};
 use crate::item::{Identity, Item, Source};
 use crate::proposal::{OnGuardFailed, Proposal, Settle};
@@ -152,4 +153,8 @@ pub struct Committed {
     pub at: Time,
     /// Runs that ended with this commit.
     pub runs_ended: Vec<RunId>,
+    /// If a brake has left the batch out: what it would have used ([`crate::brake::used`]). Such a commit
+    /// writes nothing, so this is never stored.
+    #[serde(skip)]
+    pub braked: Used,
 }

@@ -54,8 +54,7 @@ impl Braking {
         let is_set = |what: &str| known.iter().any(|brake| brake.run == run && brake.what == what);
         let mut brakes = Vec::new();
         if limits.deletes.is_some() {
-            let deletes = definition.grants.iter().filter(|(_, operations)| operations.delete);
-            for (collection, _) in deletes.filter(|(collection, _)| !is_set(collection)) {
+            for collection in counted_of(definition).filter(|collection| !is_set(collection)) {
                 let estimate = store.estimate(collection, COUNT_MAX).await?;
                 brakes.push(Brake::new(limits, run, collection, Some(estimate)));
             }
@@ -136,7 +135,7 @@ pub(super) async fn would_trip(
         return Ok(None);
     }
     let known = store.brakes(&definition.name, NEWEST).await?;
-    for (collection, _) in definition.grants.iter().filter(|(_, granted)| granted.delete) {
+    for collection in counted_of(definition) {
         // Of a plan that was examined as a whole, the rows are known.
         let asked = plan.partial.as_ref().and_then(|_| plan.goes_at_most(collection));
         let rows = plan.goes(collection).max(asked.unwrap_or(0));
@@ -162,6 +161,13 @@ pub(super) async fn would_trip(
         }
     }
     Ok(None)
+}
+
+/// The collections whose deleted rows are counted: those that the task may delete, and those whose rows go with them.
+fn counted_of(definition: &TaskDefinition) -> impl Iterator<Item = &String> {
+    let own = definition.grants.iter().filter(|(_, granted)| granted.delete).map(|(name, _)| name);
+    let others = definition.dependants.iter();
+    own.chain(others.filter(|name| !definition.grants.get(*name).is_some_and(|own| own.delete)))
 }
 
 fn say(task: &TaskName, error: &store::Error) {

@@ -89,6 +89,7 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
             deletes: 0,
             log_bytes: 0,
         },
+        dependants: Vec::new(),
         grants: Default::default(),
         columns: Default::default(),
         all_tenants: true,

@@ -1,6 +1,6 @@
 //! Commits: sent, held back for due items, and landed, with the resources that they release.
 
-use besom_core::brake::Wanted;
+use besom_core::brake::{Used, Wanted};
 
 use super::*;
 
@@ -16,7 +16,7 @@ impl Executor {
         let is_braked = |outcome: &Outcome| *outcome == Outcome::Left(LeftOut::Braked);
         let braked = committed.outcomes.iter().any(is_braked);
         if braked {
-            self.trip(&flight.task, batch, out);
+            self.trip(&flight.task, batch, &committed.braked, out);
         } else {
             self.committed_at = Some(self.now);
         }
@@ -108,9 +108,9 @@ impl Executor {
     }
 
     /// Reports that a brake has stopped a batch, with what it wanted.
-    fn trip(&mut self, task: &TaskName, batch: &Batch, out: &mut Vec<Command>) {
+    fn trip(&mut self, task: &TaskName, batch: &Batch, used: &Used, out: &mut Vec<Command>) {
         out.push(Command::Abandon(batch.id));
-        out.push(Command::Trip(task.clone(), Wanted::by_run(&batch.entries)));
+        out.push(Command::Trip(task.clone(), Wanted::by_run(&batch.entries, used)));
     }
 
     pub(super) fn send(

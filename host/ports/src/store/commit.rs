@@ -1,6 +1,7 @@
 //! A batch that one transaction commits, and what a commit would have done.
 
 use besom_core::books::{Committed, Entry, LeftOut, Outcome};
+use besom_core::brake::Used;
 use besom_core::ids::{CommitId, Incarnation, RunId, Term};
 use besom_core::item::Source;
 use besom_core::proposal::Settle;
@@ -74,7 +75,13 @@ impl Batch {
             outcomes: vec![Outcome::Left(why); self.entries.len()],
             at: now,
             runs_ended: Vec::new(),
+            braked: Used::new(),
         }
+    }
+
+    /// The result that leaves out every entry because a brake forbids what they would have used.
+    pub fn stopped(&self, braked: Used, now: Time) -> Committed {
+        Committed { braked, ..self.all_left(LeftOut::Braked, now) }
     }
 
     /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every

@@ -1,8 +1,6 @@
 //! The brakes of runs ([`besom_core::brake`]), and the estimates that they are set by.
 
-use std::collections::BTreeMap;
-
-use besom_core::brake::{Brake, LETTERS};
+use besom_core::brake::{Brake, LETTERS, Used};
 use besom_core::ids::{FencingToken, RunId, TaskName};
 use tokio_postgres::Row;
 
@@ -88,11 +86,11 @@ fn read(row: &Row) -> Job<Brake> {
 
 /// Adds what a commit uses, in one order. Returns whether all of it is allowed; otherwise the
 /// transaction must not be committed.
-pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool> {
+pub(super) async fn add(session: &Session, used: &Used) -> Job<bool> {
     let (mut runs, mut whats, mut more) = (Vec::new(), Vec::new(), Vec::new());
     for ((run, what), used) in used {
         runs.push(run.0 as i64);
-        whats.push((*what).to_owned());
+        whats.push(what.clone());
         more.push(i64::try_from(*used).unwrap_or(i64::MAX));
     }
     let rows = session

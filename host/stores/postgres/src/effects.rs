@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use besom_core::brake::Dependants;
 use besom_core::proposal::{Change, Fate, Guard, ReadSet, RowRange};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
@@ -54,7 +55,7 @@ pub(super) struct Done {
     /// The number of rows that were changed.
     pub(super) rows: u64,
     /// Those of them that were deleted as dependants of others.
-    pub(super) dependants: u64,
+    pub(super) dependants: Dependants,
     /// Why rows of a range were left as they were.
     pub(super) said: Option<String>,
     /// Whether foreign keys keep all of these rows.
@@ -698,7 +699,7 @@ fn read_together(
                 deleted += 1;
                 results.changed(work, 1);
                 if place > 0 {
-                    results.went_along(work);
+                    results.went_along(work, &table.collection.name);
                 }
                 if !undo {
                     continue;
@@ -762,9 +763,12 @@ impl Results<'_> {
         }
     }
 
-    fn went_along(&mut self, work: usize) {
+    fn went_along(&mut self, work: usize, collection: &str) {
         if let Effect::Done(done) = &mut self.effects[work] {
-            done.dependants += 1;
+            match done.dependants.get_mut(collection) {
+                Some(rows) => *rows += 1,
+                None => drop(done.dependants.insert(collection.to_owned(), 1)),
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
+use besom_core::brake::Dependants;
 use besom_core::command::counted;
 use besom_core::proposal::{DEPENDANT_ROWS, PLANNED_ROWS, rows_noted};
 use besom_core::value::{Field, Value};
@@ -24,7 +25,7 @@ pub struct Changed {
     /// The number of the product's rows that were changed.
     pub rows: u64,
     /// Those of them that were deleted as dependants of others.
-    pub dependants: u64,
+    pub dependants: Dependants,
     /// Why rows of a range were left as they were.
     pub said: Option<String>,
 }
@@ -33,10 +34,11 @@ impl Changed {
     /// The notes of the history row. If they say how many rows were planned, one is added for the rows that were changed
     /// besides.
     pub fn noted<'a>(&self, notes: &'a [Field]) -> Cow<'a, [Field]> {
-        if self.dependants == 0 || rows_noted(notes, PLANNED_ROWS).is_none() {
+        if self.dependants.is_empty() || rows_noted(notes, PLANNED_ROWS).is_none() {
             return Cow::Borrowed(notes);
         }
-        let rows = Value::Integer(i64::try_from(self.dependants).unwrap_or(i64::MAX));
+        let rows = self.dependants.values().sum::<u64>();
+        let rows = Value::Integer(i64::try_from(rows).unwrap_or(i64::MAX));
         let mut notes = notes.to_vec();
         notes.push(Field::new(DEPENDANT_ROWS, rows));
         Cow::Owned(notes)

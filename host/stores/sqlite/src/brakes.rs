@@ -1,8 +1,6 @@
 //! The brakes of runs ([`besom_core::brake`]), and the estimates that they are set by.
 
-use std::collections::BTreeMap;
-
-use besom_core::brake::Brake;
+use besom_core::brake::{Brake, Used};
 use besom_core::ids::{FencingToken, RunId, TaskName};
 use rusqlite::{Connection, params};
 
@@ -62,7 +60,7 @@ pub(super) fn of_task(conn: &Connection, task: &TaskName, limit: u32) -> Job<Vec
 
 /// Adds what a commit uses. Returns whether all of it is allowed; otherwise the transaction must not be
 /// committed.
-pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool> {
+pub(super) fn add(tx: &Tx<'_>, used: &Used) -> Job<bool> {
     for ((run, what), more) in used {
         let after: Option<(u64, Option<u64>)> = tx.conn.first(
             "UPDATE besom_brake SET used = used + ?3 WHERE run = ?1 AND what = ?2

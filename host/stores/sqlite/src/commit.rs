@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
-use besom_core::brake::used;
+use besom_core::brake::{Used, used};
 use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
@@ -55,7 +55,7 @@ pub(super) fn commit(
                 care.savepoints = true;
                 care.poisoned.extend(poison);
             }
-            Err(Failure::Braked(now)) => return Ok(batch.all_left(LeftOut::Braked, now)),
+            Err(Failure::Braked(used, now)) => return Ok(batch.stopped(used, now)),
             other => return other,
         }
     }
@@ -128,14 +128,16 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known, &batch.node);
     if batch.braked {
-        let used = used(&batch.entries, &outcomes, |at| applied[at].rows);
+        let rows = |at: usize| (applied[at].rows, Some(&applied[at].dependants));
+        let used = used(&batch.entries, &outcomes, rows);
         if !brakes::add(tx, &used)? {
-            return Err(Failure::Braked(tx.now));
+            return Err(Failure::Braked(used, tx.now));
         }
     }
     let mut ledger = Ledger::open(tx)?;
     ledger.write(tx, writes, &mut tally, applied, &deaths)?;
-    let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
+    let runs_ended = tally::write(tx, &tally)?;
+    let committed = Committed { outcomes, at: tx.now, runs_ended, braked: Used::new() };
     ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
     tx.conn
         .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?

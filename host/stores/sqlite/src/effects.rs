@@ -1,5 +1,6 @@
 //! The effects of one item: applies its changes in order, and keeps the before-images.
 
+use besom_core::brake::Dependants;
 use besom_core::collection::Anchor;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
@@ -85,7 +86,7 @@ pub(super) struct Effects<'a> {
     /// The number of rows that were changed.
     pub(super) rows: u64,
     /// Those of them that were deleted as dependants of others.
-    pub(super) dependants: u64,
+    pub(super) dependants: Dependants,
     /// The rows of ranges that could not be changed.
     pub(super) refused: Refused,
     /// What became of rows that were put back.
@@ -139,7 +140,7 @@ impl<'a> Effects<'a> {
             ahead,
             images,
             rows: 0,
-            dependants: 0,
+            dependants: Dependants::new(),
             refused: Refused::default(),
             restored: None,
             sole_delete: false,
@@ -390,7 +391,10 @@ impl<'a> Effects<'a> {
                 self.delete_dependants(dependant, &condition, params)?;
                 let before = self.rows;
                 self.delete_rows(dependant, &condition, params, &Left::Gone)?;
-                self.dependants += self.rows - before;
+                let went = self.rows - before;
+                if went > 0 {
+                    *self.dependants.entry(name.clone()).or_default() += went;
+                }
             }
         }
         Ok(())

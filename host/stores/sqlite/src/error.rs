@@ -1,5 +1,6 @@
 //! Classifies SQLite errors: the item's, the infrastructure's or the program's.
 
+use besom_core::brake::Used;
 use besom_core::time::Time;
 use besom_snapshot::Cause;
 use rusqlite::ErrorCode;
@@ -23,8 +24,8 @@ pub(super) enum Failure {
         /// An item that rolled back the whole transaction, with the database's message.
         poison: Option<(usize, String)>,
     },
-    /// A run would delete more than it may; the transaction began at this time.
-    Braked(Time),
+    /// A run would delete more than it may, by what it would have used; the transaction began at this time.
+    Braked(Used, Time),
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -57,7 +58,7 @@ impl From<Failure> for Error {
             Failure::Port(e) => e,
             Failure::Sql(e) => classify(&e),
             Failure::Unlike(unlike) => Error::Invalid(unlike.said),
-            Failure::Repeat { .. } | Failure::Braked(_) => {
+            Failure::Repeat { .. } | Failure::Braked(..) => {
                 Error::Invalid("a batch was repeated too often".into())
             }
         }

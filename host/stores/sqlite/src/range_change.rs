@@ -325,7 +325,8 @@ impl Effects<'_> {
             effects.conn.run(sql, [])?;
             Ok(())
         };
-        let (end, rows) = (self.images.as_ref().map(Kept::end), (self.rows, self.dependants));
+        let (end, rows) =
+            (self.images.as_ref().map(Kept::end), (self.rows, self.dependants.clone()));
         let was_violated = deferred_violation(self.conn);
         savepoint(self, "SAVEPOINT part")?;
         let mut done = self.change(sweep, places);

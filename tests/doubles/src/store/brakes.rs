@@ -1,8 +1,6 @@
 //! The brakes of runs.
 
-use std::collections::BTreeMap;
-
-use besom_core::brake::{Brake, Brakes};
+use besom_core::brake::{Brake, Brakes, Used};
 use besom_core::ids::{FencingToken, RunId, TaskName};
 
 use super::state::State;
@@ -27,9 +25,9 @@ impl State {
     }
 
     /// Adds what a commit uses. Returns whether all of it is allowed.
-    pub(super) fn uses(&mut self, used: &BTreeMap<(RunId, &str), u64>) -> bool {
+    pub(super) fn uses(&mut self, used: &Used) -> bool {
         used.iter().all(|((run, what), more)| {
-            let Some(brake) = self.brakes.get_mut(&(*run, (*what).to_owned())) else { return true };
+            let Some(brake) = self.brakes.get_mut(&(*run, what.clone())) else { return true };
             brake.used += more;
             !Brake::forbids(brake.used, brake.allowed)
         })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use besom_core::activity;
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
-use besom_core::brake;
+use besom_core::brake::{self, Used};
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
@@ -115,19 +115,20 @@ impl State {
         let Closed { writes, mut tally, outcomes } =
             close(&batch.entries, judged, |_| Blocks::UNKNOWN, &batch.node);
         if batch.braked {
-            let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
+            let rows = |at: usize| (applied[at].rows, Some(&applied[at].dependants));
+            let used = brake::used(&batch.entries, &outcomes, rows);
             if !self.uses(&used) {
                 if let Some(before) = before {
                     (self.tables, self.brakes) = before;
                 }
-                return Ok(batch.all_left(LeftOut::Braked, now));
+                return Ok(batch.stopped(used, now));
             }
         }
         let by = By { node: &batch.node, commit: batch.id, now };
         self.write(writes, &mut tally, by, applied);
         let runs_ended = self.add(&tally, now);
         self.begun.remove(&batch.id);
-        let committed = Committed { outcomes, at: now, runs_ended };
+        let committed = Committed { outcomes, at: now, runs_ended, braked: Used::new() };
         self.commits.insert(batch.id, Some(committed.clone()));
         Ok(committed)
     }
@@ -184,7 +185,9 @@ impl State {
                     let image = |touched: &Touched| touched.image(commit.collections);
                     (did.rows, did.said) = (rows, said);
                     let dependants = touched.iter().filter(|touched| touched.is_dependant);
-                    did.dependants = dependants.count() as u64;
+                    for of in dependants {
+                        *did.dependants.entry(of.collection.clone()).or_default() += 1;
+                    }
                     did.images = kept.then(|| touched.iter().map(image).collect());
                     let entry = &commit.batch.entries[at];
                     did.given = kept.then(|| Given::of(entry, commit.batch.as_of)).flatten();

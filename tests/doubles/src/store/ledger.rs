@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use besom_core::books::{Delta, Past, Tally, Write};
+use besom_core::brake::Dependants;
 use besom_core::ids::{CommitId, Incarnation, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{DEPENDANT_ROWS, PLANNED_ROWS, rows_noted};
@@ -21,7 +22,7 @@ pub(super) struct Changed {
     /// The number of rows that were changed.
     pub(super) rows: u64,
     /// Those of them that were deleted as dependants of others.
-    pub(super) dependants: u64,
+    pub(super) dependants: Dependants,
     /// Why rows stay as they are that were to be put back.
     pub(super) said: Option<String>,
     /// What the item was given, if its before-images are kept.
@@ -82,8 +83,8 @@ impl State {
                     let Changed { images, rows, dependants, said, given } =
                         applied.get_mut(at).map(std::mem::take).unwrap_or_default();
                     let mut notes = notes.to_vec();
-                    if dependants > 0 && rows_noted(&notes, PLANNED_ROWS).is_some() {
-                        let rows = Value::Integer(dependants as i64);
+                    if !dependants.is_empty() && rows_noted(&notes, PLANNED_ROWS).is_some() {
+                        let rows = Value::Integer(dependants.values().sum::<u64>() as i64);
                         notes.push(Field::new(DEPENDANT_ROWS, rows));
                     }
                     tally.of(&item.identity).rows += rows as i64;

@@ -84,7 +84,7 @@ pub(super) struct Table {
 /// The previous state of a row that a change has touched.
 #[derive(Debug, Clone)]
 pub(super) struct Touched {
-    collection: String,
+    pub(super) collection: String,
     table: String,
     id: Arc<RowId>,
     before: Option<Arc<Columns>>,

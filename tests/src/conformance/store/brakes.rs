@@ -12,7 +12,7 @@ use besom_ports::store::{
 };
 
 use crate::conformance::World;
-use crate::conformance::tables::thing;
+use crate::conformance::tables::{child, dependent, leaf, parent, thing};
 use crate::conformance::world::{
     apply, candidate, dead, due, fence, in_one_stream, page, retry, task,
 };
@@ -81,6 +81,35 @@ pub async fn only_rows_that_were_deleted_are_counted(world: &mut World) {
     let item = world.only("task").await;
     assert_eq!(commit(world, vec![(&item, delete(100))]).await.outcomes, [Outcome::Committed]);
     assert_eq!((things(world).await, used(world).await), (0, vec![5]));
+}
+
+/// Rows that go with others count towards the limit of their own collection, and are told apart from those that
+/// take them along; a commit beyond it tells what it would have used.
+pub async fn rows_of_dependants_are_counted_by_their_collection(world: &mut World) {
+    world.store().set_collections(dependent());
+    let family = |id: &'static str| {
+        let of = [parent(id), child(id, 1, "x"), child(id, 2, "y"), leaf(id, id, 1)];
+        of.to_vec()
+    };
+    world.write(["p", "q", "r"].into_iter().flat_map(family).collect()).await;
+    let delete = |rows: u32| {
+        let range = RowRange { collection: "parents".into(), rows, ..RowRange::default() };
+        apply(vec![], vec![Change::DeleteRange(Arc::new(range))])
+    };
+    let run = world.planned("task", in_one_stream(&["k1", "k2"])).await;
+    set(world, &[brake(run, "children", 3), brake(run, "leaves", 9), brake(run, "parents", 9)])
+        .await;
+    let log = world.log("task").await;
+    let first = commit(world, vec![(&log[0], delete(1))]).await;
+    assert_eq!((first.outcomes, first.braked.len()), (vec![Outcome::Committed], 0));
+    assert_eq!(used(world).await, [2, 1, 1]);
+    // The range names more parents than there are.
+    let beyond = commit(world, vec![(&log[1], delete(5))]).await;
+    assert_eq!(beyond.outcomes, [Outcome::Left(LeftOut::Braked)]);
+    let wanted: Vec<_> = beyond.braked.iter().map(|((_, what), rows)| (&**what, *rows)).collect();
+    assert_eq!(wanted, [("children", 4), ("leaves", 2), ("parents", 2)]);
+    assert_eq!((used(world).await, world.rows("parents", &["id"]).await.len()), (vec![2, 1, 1], 2));
+    world.balanced().await;
 }
 
 /// A commit whose run has no brake, and one of another collection, is not held.

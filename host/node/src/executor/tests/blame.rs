@@ -143,7 +143,12 @@ fn used_after_a_few(error: fn(String) -> store::Error, took: Duration) {
                 apart.entries
             );
             let outcomes = vec![Outcome::Retried(postponed)];
-            let done = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+            let done = Committed {
+                outcomes,
+                at: bench.now,
+                runs_ended: vec![],
+                braked: Default::default(),
+            };
             bench.step(Event::Committed(ticket, apart.id, Ok(done)));
         } else if times < Executor::RAISED_MAX {
             assert_eq!(commits(&told), [], "the {times}. time");
@@ -197,7 +202,8 @@ fn a_task_whose_guards_take_too_long_again_and_again_pauses_ever_longer() {
         );
         // The item's failure is recorded, which is no reason to continue.
         let outcomes = vec![Outcome::Retried(bench.now + Duration::from_secs(10_000))];
-        let done = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+        let done =
+            Committed { outcomes, at: bench.now, runs_ended: vec![], braked: Default::default() };
         bench.step(Event::Committed(ticket, failed.id, Ok(done)));
         let due = timer("sweep", id + 1, bench.now);
         bench.executor.timers.added(due.run_at);
@@ -238,6 +244,7 @@ fn an_item_with_too_large_before_images_is_set_aside_at_once_and_its_task_pauses
             outcomes: vec![Outcome::Dead("larger".into())],
             at: bench.now,
             runs_ended: vec![],
+            braked: Default::default(),
         };
         bench.step(Event::Committed(ticket, failed.id, Ok(done)));
         let held = told.iter().any(|command| {

@@ -12,7 +12,12 @@ fn what_was_decided_ahead_of_the_stores_clock_waits_and_the_clock_is_read_again(
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
     assert_eq!(batch.as_of, bench.now);
     let outcomes = vec![Outcome::Left(LeftOut::NotDue)];
-    let left = Committed { outcomes, at: batch.as_of - Duration::from_secs(1), runs_ended: vec![] };
+    let left = Committed {
+        outcomes,
+        at: batch.as_of - Duration::from_secs(1),
+        runs_ended: vec![],
+        braked: Default::default(),
+    };
     let commands = bench.step(Event::Committed(ticket, batch.id, Ok(left)));
     assert!(commands.contains(&Command::ReadClock), "{commands:?}");
     assert!(commands.contains(&Command::Abandon(batch.id)), "{commands:?}");
@@ -32,7 +37,12 @@ fn a_hold_ends_in_time_although_the_clock_was_set_back() {
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
     // The store's clock is right again: the batch is an hour early, and the task is held.
     let outcomes = vec![Outcome::Left(LeftOut::NotDue)];
-    let left = Committed { outcomes, at: batch.as_of - HOUR, runs_ended: vec![] };
+    let left = Committed {
+        outcomes,
+        at: batch.as_of - HOUR,
+        runs_ended: vec![],
+        braked: Default::default(),
+    };
     let commands = bench.step(Event::Committed(ticket, batch.id, Ok(left)));
     assert_eq!((acts(&commands), bench.executor.is_held(&"sweep".into())), (vec![], true));
     bench.now = bench.now - HOUR;

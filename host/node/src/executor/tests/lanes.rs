@@ -387,7 +387,12 @@ fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
     assert_eq!((ticket, batch.entries.len()), (first, 2));
     // By the store's clock it was too early: both are executed again a moment later.
     let early = vec![Outcome::Left(LeftOut::NotDue); 2];
-    let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
+    let early = Committed {
+        outcomes: early,
+        at: at(60_001),
+        runs_ended: vec![],
+        braked: Default::default(),
+    };
     let commands = bench.step(Event::Committed(first, batch.id, Ok(early)));
     let (again, keys) = acts(&commands)[0].clone();
     assert_eq!(keys, ["1", "2"]);

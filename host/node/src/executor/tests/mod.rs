@@ -228,6 +228,7 @@ fn all_committed(batch: &Batch) -> Event {
             outcomes: batch.entries.iter().map(|_| Outcome::Committed).collect(),
             at: batch.as_of,
             runs_ended: Vec::new(),
+            braked: Default::default(),
         }),
     )
 }
@@ -285,7 +286,7 @@ fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let unknown = Err(store::Error::Unknown("cut off".into()));
     bench.step(Event::Committed(ticket, again.id, unknown));
     let (outcomes, at) = (vec![Outcome::Committed], again.as_of);
-    let found = Committed { outcomes, at, runs_ended: vec![] };
+    let found = Committed { outcomes, at, runs_ended: vec![], braked: Default::default() };
     let commands = bench.step(Event::Found(ticket, again.id, Ok(Some(found))));
     assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
     assert!(bench.executor.is_idle());

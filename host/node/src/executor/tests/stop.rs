@@ -36,7 +36,7 @@ fn a_commit_that_happened_before_it_was_stopped_counts() {
     let (mut bench, ticket, batch) = stopping();
     bench.step(Event::Committed(ticket, batch.id, unknown()));
     let (outcomes, at) = (vec![Outcome::Committed], batch.as_of);
-    let found = Committed { outcomes, at, runs_ended: vec![] };
+    let found = Committed { outcomes, at, runs_ended: vec![], braked: Default::default() };
     let commands = bench.step(Event::Found(ticket, batch.id, Ok(Some(found))));
     assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
     assert!(bench.executor.is_idle());

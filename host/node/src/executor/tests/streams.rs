@@ -105,7 +105,8 @@ fn a_stream_that_is_further_back_than_was_thought_is_read_from_where_it_stands()
     bench.step(Event::LogRead(ticket, Ok(read)));
     let (ticket, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["c"])))).remove(0);
     let outcomes = vec![Outcome::Left(LeftOut::NotThere)];
-    let left = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+    let left =
+        Committed { outcomes, at: bench.now, runs_ended: vec![], braked: Default::default() };
     bench.step(Event::Committed(ticket, batch.id, Ok(left)));
     let stream = |acked| {
         let (task, partition, tail) = ("sweep".into(), Partition(0), Seq(3));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::books::{Blocks, Closed, Judged, Tally, Write, close};
-use besom_core::brake::used;
+use besom_core::brake::{Dependants, Used, used};
 use besom_core::ids::RunId;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
@@ -218,8 +218,11 @@ impl<'a> Attempt<'a> {
         });
         let Closed { writes, mut tally, outcomes } =
             close(&batch.entries, judged, |_| blocks, &batch.node);
-        let rows_of = |at: usize, decided: &Decided| Some(decided.get(&at)?.as_ref().ok()?.rows);
-        let mut rows: BTreeMap<usize, u64> = BTreeMap::new();
+        let rows_of = |at: usize, decided: &Decided| {
+            let done = decided.get(&at)?.as_ref().ok()?;
+            Some((done.rows, done.dependants.clone()))
+        };
+        let mut rows: BTreeMap<usize, (u64, Dependants)> = BTreeMap::new();
         if batch.braked {
             rows.extend(decided.keys().filter_map(|at| Some((*at, rows_of(*at, &decided)?))));
         }
@@ -269,9 +272,11 @@ impl<'a> Attempt<'a> {
         }
         if batch.braked {
             rows.extend(last_wave.iter().filter_map(|at| Some((*at, rows_of(*at, &decided)?))));
-            let used = used(&batch.entries, &outcomes, |at| rows.get(&at).copied().unwrap_or(0));
+            let of =
+                |at: usize| rows.get(&at).map_or((0, None), |(rows, went)| (*rows, Some(went)));
+            let used = used(&batch.entries, &outcomes, of);
             if !used.is_empty() && !brakes::add(session, &used).await? {
-                return Err(Stop::Known(batch.all_left(LeftOut::Braked, now)));
+                return Err(Stop::Known(batch.stopped(used, now)));
             }
         }
         for write in late {
@@ -279,7 +284,7 @@ impl<'a> Attempt<'a> {
         }
         let ending = runs.map_or_else(|| Ok(Vec::new()), |runs| ending(&answers[runs]))?;
         let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
-        let committed = Committed { outcomes, at: now, runs_ended };
+        let committed = Committed { outcomes, at: now, runs_ended, braked: Used::new() };
         self.close(session, ledger, &tally, committed).await
     }
 

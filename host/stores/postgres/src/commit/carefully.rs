@@ -194,7 +194,9 @@ impl<'a> Attempt<'a> {
                         let done = done.remove(&work.entry).and_then(Result::ok);
                         let done = done.unwrap_or_default();
                         all.rows += done.rows;
-                        all.dependants += done.dependants;
+                        for (collection, rows) in done.dependants {
+                            *all.dependants.entry(collection).or_default() += rows;
+                        }
                         if let (Some(images), Some(more)) = (&mut all.images, done.images) {
                             images.append(more);
                         }
