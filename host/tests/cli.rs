@@ -1047,6 +1047,38 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     let marks = said[at..].lines().nth(1).unwrap_or_default();
     assert_eq!(marks.find('^'), Some(column), "{said}");
 
+    // Without an age, the column has to hold an expiry, by its name or by the rows.
+    let ageless = text.replace(", older_than = \"0s\"", "").replace(", older_than = \"30d\"", "");
+    std::fs::write(&file, &ageless).expect("written");
+    product
+        .execute_batch(
+            "CREATE TABLE visits (id INTEGER PRIMARY KEY, at TEXT); CREATE INDEX visits_at ON visits (at);
+             INSERT INTO visits (at) VALUES ('2020-01-01 00:00:00'), (NULL)",
+        )
+        .expect("created");
+    assert!(site.besom(&["config", "map", "visits", "--write"]).status.success());
+    let mut ageless = std::fs::read_to_string(&file).expect("read");
+    ageless.push_str(
+        "\n[tasks.visits]\nplugin = \"retention\"\ncollections.rows = \"visits\"\nsettings.by = \"at\"\n",
+    );
+    std::fs::write(&file, &ageless).expect("written");
+    let updated = "without older_than, every row whose `updated_at` has passed is deleted, as if it were an expiry; \
+                   by its name, `updated_at` is when something has happened";
+    let at = "every row whose `at` has passed is deleted, as if it were an expiry; no row of `visits` has one that is \
+              still to come";
+    let (code, said) = site.fails(&["check"]);
+    assert_eq!((code, said.matches("older_than, every row").count()), (0, 1), "{said}");
+    assert!(said.contains(updated) && said.contains("such as older_than = \"30d\""), "{said}");
+    assert!(said.contains("settings = { by = \"updated_at\" }"), "{said}");
+    let (code, said) = site.fails(&["check", "--store"]);
+    assert_eq!((code, said.matches("older_than, every row").count()), (0, 2), "{said}");
+    assert!(said.contains(updated) && said.contains(at), "{said}");
+    product
+        .execute_batch("UPDATE visits SET at = '2999-01-01 00:00:00' WHERE at IS NULL")
+        .expect("set");
+    let (_, said) = site.fails(&["check", "--store"]);
+    assert!(said.contains(updated) && !said.contains(at), "{said}");
+
     // A column by which no index reads is answered with the index.
     let unread = text.replacen("by = \"updated_at\"", "by = \"created_at\"", 1);
     std::fs::write(&file, &unread).expect("written");

@@ -1,7 +1,7 @@
 //! The two steps from a text to a configuration: parsing, then resolving with plugins and collections.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -532,6 +532,10 @@ impl Parsed {
                 JUDGED_SETTINGS.map(of)
             })
             .collect();
+        let written = self.tasks.iter().flat_map(|task| {
+            task.settings_written().map(|name| (TaskName::from(task.name()), name.to_owned()))
+        });
+        let written = written.collect();
         let config = Config {
             origin: self.origin,
             sections: self.sections,
@@ -544,7 +548,17 @@ impl Parsed {
         };
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
         let store_place = self.store_place;
-        Resolved { config, source, places, schedules, settings, tokens, store_place, problems }
+        Resolved {
+            config,
+            source,
+            places,
+            schedules,
+            settings,
+            written,
+            tokens,
+            store_place,
+            problems,
+        }
     }
 }
 
@@ -574,12 +588,19 @@ pub struct Resolved {
     schedules: BTreeMap<TaskName, Span>,
     /// Places of the [`JUDGED_SETTINGS`], by task and name.
     settings: BTreeMap<(TaskName, String), Span>,
+    /// The settings that the file has, by task and name.
+    written: BTreeSet<(TaskName, String)>,
     tokens: BTreeMap<String, Span>,
     store_place: Option<Place>,
     problems: Vec<Diagnostic>,
 }
 
 impl Resolved {
+    /// Whether the file has this setting of a task, so that it is no default.
+    pub fn has_setting(&self, task: &TaskName, setting: &str) -> bool {
+        self.written.contains(&(task.clone(), setting.to_owned()))
+    }
+
     /// Adds a problem of the whole file.
     pub fn refuse(&mut self, message: String, fix: &str) {
         self.problems.push(Diagnostic::error(self.source.whole(), message).fix(fix));

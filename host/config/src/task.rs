@@ -57,6 +57,11 @@ impl RawTask {
         self.settings.get(setting).map_or(&self.name_span, |entry| &entry.span)
     }
 
+    /// The names of the settings that the file has.
+    pub fn settings_written(&self) -> impl Iterator<Item = &str> {
+        self.settings.0.iter().map(|entry| entry.key.as_str())
+    }
+
     /// Whether the table of the task has a key that is none of its own: it is reported there.
     fn has_unknown(&self, key: &str) -> bool {
         let is_known = TaskTable::KEYS.iter().any(|known| known.name == key)

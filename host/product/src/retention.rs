@@ -219,6 +219,121 @@ pub fn rule(task: &TaskDefinition, at: Time) -> Option<String> {
     })
 }
 
+/// What the name of a column says of its instants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    /// Something has happened then.
+    Past,
+    /// Something expires then.
+    Expiry,
+    /// Neither.
+    Nothing,
+}
+
+/// Words in the names of columns that hold when something has happened.
+const PAST: [&str; 30] = [
+    "created",
+    "creation",
+    "inserted",
+    "updated",
+    "modified",
+    "changed",
+    "started",
+    "begun",
+    "added",
+    "registered",
+    "joined",
+    "received",
+    "sent",
+    "posted",
+    "logged",
+    "occurred",
+    "happened",
+    "recorded",
+    "finished",
+    "completed",
+    "closed",
+    "ended",
+    "failed",
+    "seen",
+    "visited",
+    "accessed",
+    "used",
+    "read",
+    "deleted",
+    "last",
+];
+
+/// Words in the names of columns that hold an expiry, whatever the other words are.
+const EXPIRY: [&str; 12] = [
+    "expire",
+    "expires",
+    "expired",
+    "expiry",
+    "expiration",
+    "exp",
+    "until",
+    "ttl",
+    "due",
+    "valid",
+    "purge",
+    "after",
+];
+
+/// What the name of a column says of its instants.
+fn says(column: &str) -> Says {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for c in column.chars() {
+        // createdAt and created_at have the same words.
+        if !c.is_alphanumeric() || (c.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        was_lower = c.is_lowercase();
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    let any = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+    match (any(&EXPIRY), any(&PAST)) {
+        (true, _) => Says::Expiry,
+        (false, true) => Says::Past,
+        (false, false) => Says::Nothing,
+    }
+}
+
+/// A task that takes every row up to now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpToNow {
+    /// The collection of the rows.
+    pub rows: String,
+    /// The column that tells their age.
+    pub by: String,
+    /// What its name says.
+    pub says: Says,
+    /// What is done with the rows: `deleted`.
+    pub done: &'static str,
+}
+
+/// A task of which rows are old enough as soon as their instant has passed; none: they have to be older, or it has
+/// another plugin.
+pub fn up_to_now(task: &TaskDefinition) -> Option<UpToNow> {
+    let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
+    if number(task, "older_than").unwrap_or(0) != 0 {
+        return None;
+    }
+    Some(UpToNow {
+        rows: task.aliases.get(ROWS).map_or(ROWS, String::as_str).to_owned(),
+        by: by.to_owned(),
+        says: says(by),
+        done: match text(task, "action") {
+            "set" => "changed",
+            "archive" => "moved",
+            _ => "deleted",
+        },
+    })
+}
+
 /// The plan of a task; none: it has another plugin, or lacks its collection or `by`.
 fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
     let (rows, into, rules) = judged(task)?;

@@ -1,5 +1,7 @@
 //! `besom check`: finds everything wrong with a configuration that can be found without starting a host.
 
+mod age;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -78,8 +80,8 @@ impl Args {
                     resolved.store_fault(lack.is_error, &*lack.message, &lack.fix);
                 }
                 let unusable = lack.is_some_and(|lack| lack.is_error);
-                match looked(resolved.partial(), &used, loader.runtime()).await {
-                    Ok(Looked { faults, remarks, refused, views, values, kept }) => {
+                match looked(&resolved, &used, loader.runtime()).await {
+                    Ok(Looked { faults, remarks, refused, views, values, past, kept }) => {
                         kept_bytes = Some(kept);
                         for (task, Wrong { setting, range, message }) in values {
                             let message = format!("{setting}: {message}");
@@ -88,6 +90,7 @@ impl Args {
                         let faults = open::needed(resolved.partial(), faults);
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
+                        age::by_rows(&mut resolved, &past);
                         for (task, message, fix) in remarks {
                             resolved.warn_schedule(&task, message, &fix);
                         }
@@ -171,10 +174,11 @@ const READS_FIX: &str =
 /// Checks the mapping, the granted operations, the reads of scans and the shares in the database; all but the
 /// mapping only if the mapping has no errors.
 async fn looked(
-    config: &Config,
+    resolved: &Resolved,
     used: &Collections,
     guests: &dyn Guests,
 ) -> Result<Looked, Failure> {
+    let config = resolved.partial();
     let store = Opening::looking().open(config).await?;
     let mut faults = store.check(used).await?;
     let mut values = wrong_values(config).await?;
@@ -202,7 +206,8 @@ async fn looked(
     // A database that no host has used yet keeps nothing.
     let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
     let (remarks, views) = (short_shares(&*store, config).await?, over_views(config).await?);
-    Ok(Looked { faults, remarks, refused, views, values, kept })
+    let past = age::past(&*store, resolved).await?;
+    Ok(Looked { faults, remarks, refused, views, values, past, kept })
 }
 
 /// The value in `where` that the database names when it refuses a read, because it is none of the column's type.
@@ -330,6 +335,8 @@ struct Looked {
     views: Vec<(TaskName, String, String)>,
     /// For tasks: values that the database refuses.
     values: Vec<(TaskName, Wrong)>,
+    /// Tasks without an age, of whose rows none has an instant that is still to come.
+    past: Vec<TaskName>,
     /// Bytes of the rows that are kept for undo, by task.
     kept: BTreeMap<String, u64>,
 }
@@ -550,6 +557,7 @@ fn notes(resolved: &mut Resolved, now: Time) {
         let message = format!("`{}` {message}", task.name);
         resolved.warn_setting(&task.name, "deleted_content", message, fix);
     }
+    age::by_name(resolved);
     let workspaces = resolved.used_collections().remove("workspaces");
     if let Some(workspaces) = workspaces {
         let guarded = ["version", "last_manual_change_at"];
