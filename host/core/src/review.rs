@@ -4,6 +4,8 @@
 //! of it is committed until a person approves it, and it is discarded if a person rejects it or if it
 //! lapses.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunId, TaskName};
@@ -148,6 +150,9 @@ pub struct Plan {
     pub brake: Option<String>,
     /// The rows that the examined items would change.
     pub rows: Vec<Rows>,
+    /// About how many rows the collections have of which rows would be changed or go, as far as it is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sizes: Sizes,
     /// Size of these rows as they would be kept for undo, in bytes; 0 if the task keeps none.
     pub bytes: u64,
     /// The messages that the examined items would emit.
@@ -157,6 +162,9 @@ pub struct Plan {
     /// Examples, in the order of the plan: among them the first and the last examined item.
     pub samples: Vec<Sample>,
 }
+
+/// About how many rows collections have, by name.
+pub type Sizes = BTreeMap<String, u64>;
 
 /// What the items of a plan ask for, examined or not. An item whose rows are not read before the commit, such as a
 /// range, asks for as many as it may change.
@@ -400,10 +408,10 @@ impl Plan {
     /// What would be changed, in a few words: `1,200 rows of sessions deleted`. Of a plan of which only a part was
     /// examined, what all of its items ask for; if not all were asked, what there is at least.
     pub fn words(&self) -> String {
-        let mut words = in_words(&self.rows, &self.messages);
+        let mut words = in_words(&self.rows, &self.messages, &self.sizes);
         if self.partial.is_some() {
             words = match self.whole.as_ref().filter(|whole| whole.partial.is_none()) {
-                Some(whole) => whole.words(&self.rows),
+                Some(whole) => whole.words(&self.rows, &self.sizes),
                 None => words.map(|words| format!("at least {words}")),
             };
         }
@@ -421,7 +429,15 @@ impl Plan {
     /// The rows of the examined items, if these are not all: `10,000 rows of sessions deleted`.
     pub fn examined_words(&self) -> Option<String> {
         self.partial.as_ref()?;
-        in_words(&self.rows, &self.messages)
+        in_words(&self.rows, &self.messages, &Sizes::new())
+    }
+
+    /// The collections of which rows would be changed or go, each once.
+    pub fn of_whose_rows(&self) -> BTreeSet<&str> {
+        let asked = self.whole.iter().flat_map(|whole| &whole.rows);
+        let all = self.rows.iter().chain(asked);
+        let known = all.filter(|of| of.operation != Operation::Insert);
+        known.map(|of| of.collection.as_str()).collect()
     }
 }
 
@@ -472,8 +488,8 @@ impl Whole {
 
     /// What would be changed, in a few words: `at most 1,200 rows of sessions deleted, in 3 items`; none: nothing.
     /// What goes with these rows is in `examined` alone.
-    fn words(&self, examined: &[Rows]) -> Option<String> {
-        let words = in_words(&self.rows, &self.messages)?;
+    fn words(&self, examined: &[Rows], sizes: &Sizes) -> Option<String> {
+        let words = in_words(&self.rows, &self.messages, sizes)?;
         let is_asked = |of: &&Rows| self.rows.iter().any(|all| all.collection == of.collection);
         let others = examined.iter().filter(|of| !is_asked(of));
         let others: Vec<&str> = others.map(|of| of.collection.as_str()).collect();
@@ -514,8 +530,22 @@ fn add_messages(all: &mut Vec<Messages>, topic: &str, count: u64) {
     }
 }
 
-/// Rows and messages in words; none: there are none.
-fn in_words(rows: &[Rows], messages: &[Messages]) -> Option<String> {
+/// Which part of a collection of about so many rows these are: `4 % of about 30000`.
+pub fn share(rows: u64, size: u64) -> String {
+    // What was counted when it was estimated may be less.
+    let size = size.max(rows);
+    let tenths = (u128::from(rows) * 1_000).checked_div(u128::from(size)).unwrap_or(0);
+    let part = match tenths {
+        0 if rows > 0 => "less than 0.1".to_owned(),
+        tenths if tenths < 100 && tenths % 10 > 0 => format!("{}.{}", tenths / 10, tenths % 10),
+        tenths => (tenths / 10).to_string(),
+    };
+    format!("{part} % of about {size}")
+}
+
+/// Rows, with their share of their collections as far as these are known, and messages in words; none: there are
+/// none.
+fn in_words(rows: &[Rows], messages: &[Messages], sizes: &Sizes) -> Option<String> {
     let one = |rows: &Rows| {
         let did = match rows.operation {
             Operation::Delete => "deleted",
@@ -524,7 +554,9 @@ fn in_words(rows: &[Rows], messages: &[Messages]) -> Option<String> {
             Operation::Insert => "inserted",
         };
         let of = crate::command::counted(rows.rows, "row");
-        format!("{of} of {} {did}", rows.collection)
+        let size = sizes.get(&rows.collection).filter(|_| rows.operation != Operation::Insert);
+        let share = size.map(|size| format!(" ({})", share(rows.rows, *size))).unwrap_or_default();
+        format!("{of} of {} {did}{share}", rows.collection)
     };
     let mut words: Vec<String> = rows.iter().map(one).collect();
     words.extend(messages.iter().map(|of| {
@@ -553,6 +585,28 @@ mod tests {
         let words = "5 rows of b deleted, 1 row of a inserted, 1 message to gone sent";
         assert_eq!((plan.words().as_str(), plan.changed()), (words, 6));
         assert_eq!(Plan::default().words(), "nothing would be changed");
+    }
+
+    #[test]
+    fn rows_are_told_with_their_share_of_the_collection() {
+        for (rows, size, words) in [
+            (500, 30_000, "1.6 % of about 30000"),
+            (600, 30_000, "2 % of about 30000"),
+            (9_000, 30_000, "30 % of about 30000"),
+            (1, 30_000, "less than 0.1 % of about 30000"),
+            (40, 30, "100 % of about 40"),
+        ] {
+            assert_eq!(share(rows, size), words);
+        }
+        let sizes = Sizes::from([("b".to_owned(), 20)]);
+        let mut plan = Plan { sizes, ..Plan::default() };
+        plan.add_rows("b", Operation::Delete, 5);
+        plan.add_rows("b", Operation::Insert, 1);
+        plan.add_rows("a", Operation::Update, 1);
+        let words =
+            "5 rows of b deleted (25 % of about 20), 1 row of a changed, 1 row of b inserted";
+        assert_eq!(plan.words(), words);
+        assert_eq!(plan.of_whose_rows().into_iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use besom_core::item::End;
 use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
-use besom_core::review::{Plan, Review, State};
+use besom_core::review::{Operation, Plan, Review, Sizes, State, share};
 use besom_core::time::Time;
 use besom_snapshot::{Held, LeftOut};
 use serde::Serialize;
@@ -22,6 +22,7 @@ use super::stayed::{self, Stayed};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
 use besom_config::{Problems, printable, sections};
+use besom_engine::host::brakes::sizes;
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_node::planner::{Endless, Still};
@@ -286,7 +287,7 @@ impl Args {
                      `besom dead retry --task {task}` and `besom run {task}`)"
                 );
             }
-            if let Some(words) = task.reviewed() {
+            if let Some(words) = task.reviewed().filter(|_| global.output != Format::Table) {
                 to_stderr!("{}", printable(&words));
             }
             if let Some(words) = task.stayed() {
@@ -433,6 +434,10 @@ struct Rehearsal {
     verdicts: BTreeMap<(String, &'static str), u64>,
     /// Number of rows that would be changed, at most, by task.
     rows: BTreeMap<String, u64>,
+    /// Those of them that are there now, by task and collection.
+    rows_of: BTreeMap<String, BTreeMap<String, u64>>,
+    /// About how many rows these collections have.
+    sizes: Sizes,
     /// Number of refused items by task and reason.
     refused: BTreeMap<(String, String), u64>,
     /// Number of candidates that would not be planned again, by task.
@@ -446,6 +451,10 @@ impl Rehearsal {
         *self.verdicts.entry((item.task.clone(), item.verdict)).or_default() += 1;
         if item.verdict == "propose" {
             *self.rows.entry(item.task.clone()).or_default() += item.rows;
+            let rows_of = self.rows_of.entry(item.task.clone()).or_default();
+            for of in item.rows_of.iter().filter(|of| of.operation != Operation::Insert) {
+                *rows_of.entry(of.collection.clone()).or_default() += of.rows;
+            }
         }
         if let Some(reason) = &item.refused {
             *self.refused.entry((item.task.clone(), reason.clone())).or_default() += 1;
@@ -506,8 +515,20 @@ impl Rehearsal {
         }
         for (task, rows) in &self.rows {
             let items = self.verdicts.get(&(task.clone(), "propose")).copied().unwrap_or_default();
+            let of = |(collection, rows): (&String, &u64)| {
+                let size = self.sizes.get(collection)?;
+                Some(format!("{} of {collection}", share(*rows, *size)))
+            };
+            let rows_of = self.rows_of.get(task).into_iter().flatten();
+            let shares: Vec<String> = rows_of.filter_map(of).collect();
+            let shares = match shares.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", shares.join(", ")),
+            };
             let (items, rows) = (counted(items, "item"), counted(*rows, "row"));
-            text.push_str(&printable(&format!("{task}: {items} would change at most {rows}")));
+            text.push_str(&printable(&format!(
+                "{task}: {items} would change at most {rows}{shares}"
+            )));
             text.push('\n');
         }
         for line in self.blocked().chain(self.refusals()) {
@@ -536,6 +557,9 @@ async fn rehearse(assembly: &Assembly, shown: usize) -> Result<Rehearsal, Failur
             rehearsal.blocked.insert(name.to_string(), blocked);
         }
     }
+    let changed: BTreeSet<&str> =
+        rehearsal.rows_of.values().flat_map(BTreeMap::keys).map(String::as_str).collect();
+    rehearsal.sizes = sizes(&*assembly.ports.store, changed).await;
     Ok(rehearsal)
 }
 
@@ -943,6 +967,9 @@ fn text_or(passed: &[Passed], none: &'static str) -> String {
     }
     let mut text = table.render();
     for row in passed {
+        if let Some(words) = row.reviewed() {
+            text.push_str(&format!("{}\n", printable(&words)));
+        }
         if let Some(words) = row.carried() {
             text.push_str(&format!("{words}\n"));
         }

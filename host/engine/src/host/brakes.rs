@@ -11,7 +11,7 @@ use std::time::Duration;
 use besom_core::brake::{self, Brake, LETTERS, Trip, Wanted};
 use besom_core::command::counted;
 use besom_core::ids::{FencingToken, RunId, TaskName};
-use besom_core::review::Plan;
+use besom_core::review::{Plan, Sizes};
 use besom_core::time::Mono;
 use besom_ports::store::{self, Command, Store};
 use besom_ports::task::TaskDefinition;
@@ -118,6 +118,20 @@ impl Braking {
             say(task, &error);
         }
     }
+}
+
+/// About how many rows these collections have. One that cannot be estimated is left out, and so is one of which the
+/// database has no statistics and that has more rows than are counted.
+pub async fn sizes<'a>(store: &dyn Store, collections: impl IntoIterator<Item = &'a str>) -> Sizes {
+    let mut sizes = Sizes::new();
+    for collection in collections {
+        match store.estimate(collection, COUNT_MAX).await {
+            Ok(size) if size != COUNT_MAX => drop(sizes.insert(collection.to_owned(), size)),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(collection, %error, "its rows are not estimated"),
+        }
+    }
+    sizes
 }
 
 /// Why the brake of a run would stop it if what it has planned were executed, by what all of its items ask for, or the

@@ -10,7 +10,7 @@ use besom_core::item::Item;
 use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
-use besom_core::review::Whole;
+use besom_core::review::{Rows, Whole};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::Serialize;
@@ -42,6 +42,9 @@ pub struct DryItem {
     pub reason: Option<String>,
     /// Maximum number of rows that it would change.
     pub rows: u64,
+    /// The same by collection.
+    #[serde(skip)]
+    pub rows_of: Vec<Rows>,
     /// How many guards would be checked.
     pub guards: usize,
     /// A description of each change.
@@ -167,6 +170,7 @@ impl Stage<'_> {
             verdict: "propose",
             reason: None,
             rows: 0,
+            rows_of: Vec::new(),
             guards: 0,
             changes: Vec::new(),
             refused: None,
@@ -177,6 +181,7 @@ impl Stage<'_> {
                 let mut asked = Whole::default();
                 asked.add(&proposal);
                 shown.rows = asked.changed();
+                shown.rows_of = asked.rows;
                 shown.changes =
                     proposal.changes.iter().map(|change| self.in_words(change)).collect();
                 if let Err(misfit) = refusal::check(self.collections, tenant, &proposal) {

@@ -24,7 +24,7 @@ use besom_core::value::{Field, Value};
 use besom_core::weight;
 use besom_snapshot::LeftOut;
 
-use super::brakes::would_trip;
+use super::brakes::{sizes, would_trip};
 use super::perform::{Ports, call_of, of_guest, of_store};
 use crate::gather::rows;
 use besom_node::planner::{Opened, ScanError};
@@ -216,6 +216,7 @@ impl Ports {
         if let Some(error) = of.error {
             plan.partial = Some(format!("the scan failed: {error}"));
         }
+        plan.sizes = sizes(&*self.store, plan.of_whose_rows()).await;
         let brake = would_trip(&*self.store, of.run, of.definition, &plan).await;
         plan.brake = brake.map_err(of_store)?;
         plan.others.sort_by_key(|other| std::cmp::Reverse(other.count));
