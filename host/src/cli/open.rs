@@ -54,7 +54,7 @@ pub struct Opening {
     /// Whether the file and the engine's tables are created. Otherwise a database without these tables is
     /// refused.
     creates: bool,
-    /// Whether a server is only compared with the mapping, which needs no tables of the engine.
+    /// Whether the database is only compared with the mapping, which needs no tables of the engine.
     looks: bool,
 }
 
@@ -69,7 +69,7 @@ impl Opening {
         Opening { creates: false, ..Opening::writing() }
     }
 
-    /// To compare the database with the mapping: on a server, nothing is created.
+    /// To compare the database with the mapping: nothing is created.
     pub fn looking() -> Opening {
         Opening { looks: true, ..Opening::writing() }
     }
@@ -108,6 +108,7 @@ impl Opening {
                     activity: timeouts,
                     check_max,
                     creates,
+                    looks,
                     guard_timeout: config.store.guard_timeout,
                     undo_bytes: config.store.undo_bytes,
                     write_share: config.store.write_share,

@@ -20,6 +20,7 @@ use super::place::{Place, beside, refuse_other_files};
 use super::readers::{OpenReads, Readers, Tables};
 use super::statements::Statements as _;
 use super::writer::{Writer, while_busy};
+use super::schema::Foundation;
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
 use besom_ports::store::{Error, NO_TABLES, Result};
@@ -39,6 +40,9 @@ pub struct Options {
     /// Whether the file and missing tables of the engine are created; otherwise a file without them
     /// is refused and not changed.
     pub creates: bool,
+    /// Only to compare the file with the mapping: nothing in it is created or changed, and it needs no tables of the
+    /// engine.
+    pub looks: bool,
     /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
     /// How long a write waits for another process's write.
@@ -73,6 +77,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             creates: true,
+            looks: false,
             partitions: 64,
             busy_max: Duration::from_secs(2),
             guard_timeout: Duration::from_secs(1),
@@ -123,7 +128,10 @@ impl SqliteStore {
         if !options.check_max.is_zero() {
             damage::examine(&mut conn, options.check_max).map_err(named)?;
         }
-        let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let founded = match options.looks {
+            true => Foundation { partitions: options.partitions, identity: String::new() },
+            false => schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?,
+        };
         let beside = connect(path, &options).map_err(named)?;
         for conn in [&conn, &beside] {
             keeps_log(conn, false).map_err(|e| named(e.into()))?;
@@ -246,13 +254,16 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
     keeps_log(&conn, true)?;
     // During the open, another process may be recovering or migrating the file.
     conn.busy_timeout(options.busy_max)?;
-    let mode = journal_mode(&conn, options.busy_max)?;
-    if mode != "wal" {
-        return Err(Error::Unavailable(format!(
-            "the database cannot use a write-ahead log here (journal_mode is {mode}): \
-             it needs a local file system"
-        ))
-        .into());
+    // The mode stays in the file.
+    if !options.looks {
+        let mode = journal_mode(&conn, options.busy_max)?;
+        if mode != "wal" {
+            return Err(Error::Unavailable(format!(
+                "the database cannot use a write-ahead log here (journal_mode is {mode}): \
+                 it needs a local file system"
+            ))
+            .into());
+        }
     }
     conn.execute_batch(&format!(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;
