@@ -221,18 +221,45 @@ fn override_sections(
     problems: &mut Vec<Diagnostic>,
 ) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
-    let mut add = |place: Place, found: Result<Option<String>, Fault>| match found {
-        Ok(path) => places.extend(path.map(|path| (path, place))),
-        Err(fault) => problems.push(fault.at(place)),
+    let mut add = |own: &mut BTreeMap<String, Place>, place: Place, found| match found {
+        Ok(path) => own.extend(path.map(|path| (path, place))),
+        Err(fault) => problems.push(Fault::at(fault, place)),
     };
+    let mut own = BTreeMap::new();
     for (variable, value) in &overrides.variables {
         let place = Place::Variable { name: variable.clone(), value: value.clone() };
-        add(place, override_by_variable(sections, variable, value));
+        add(&mut own, place, override_by_variable(sections, variable, value));
     }
+    replace_store(sections, &mut places, own);
+    let mut own = BTreeMap::new();
     for text in &overrides.flags {
-        add(Place::Flag { text: text.clone() }, override_by_flag(sections, text));
+        let place = Place::Flag { text: text.clone() };
+        add(&mut own, place, override_by_flag(sections, text));
     }
+    replace_store(sections, &mut places, own);
     places
+}
+
+/// Adds the places of what one source sets above the others. A store that it names is in place of the one that those
+/// name, whichever of the two keys they use.
+fn replace_store(
+    sections: &mut Sections,
+    places: &mut BTreeMap<String, Place>,
+    own: BTreeMap<String, Place>,
+) {
+    match (own.contains_key("store.url"), own.contains_key("store.path")) {
+        (true, false) => {
+            sections.store.path = PathBuf::new();
+            places.remove("store.path");
+        }
+        (false, true) => {
+            sections.store.url = None;
+            places.remove("store.url");
+        }
+        // Of one source, both are refused.
+        (true, true) | (false, false) => {}
+    }
+    places.extend(own);
 }
 
 /// Returns `section.key`; none: the variable is of another program.

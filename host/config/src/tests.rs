@@ -591,6 +591,35 @@ fn flags_are_above_the_environment_which_is_above_the_file() {
     assert_eq!(path(overrides(&["store.path=flag.db"])), Path::new("flag.db"));
 }
 
+/// A store is one database: its two keys are one value.
+#[test]
+fn a_store_of_one_kind_replaces_one_of_the_other_that_is_below_it() {
+    let (file, server) = ("[store]\npath = \"file.db\"\n", "[store]\nurl = \"postgres://u@h/d\"\n");
+    let store = |text, variables: &[(&str, &str)], flags: &[&str]| {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let overrides = Overrides {
+            variables: variables.iter().map(owned).collect(),
+            flags: flags.iter().map(|f| (*f).to_owned()).collect(),
+        };
+        let config = load_with(text, &overrides).map_err(|problems| problems.to_string())?;
+        Ok::<_, String>(config.store.url.unwrap_or_else(|| config.store.path.display().to_string()))
+    };
+    let url = "postgres://u@h/other";
+    let (by_flag, by_variable) = (format!("store.url={url}"), [("BESOM_STORE_URL", url)]);
+    assert_eq!(store(file, &[], &[&by_flag]).as_deref(), Ok(url));
+    assert_eq!(store(file, &by_variable, &[]).as_deref(), Ok(url));
+    assert_eq!(store(server, &[], &["store.path=a.db"]).as_deref(), Ok("a.db"));
+    assert_eq!(store(file, &by_variable, &["store.path=a.db"]).as_deref(), Ok("a.db"));
+    assert_eq!(store(file, &[("BESOM_STORE_PATH", "a.db")], &[&by_flag]).as_deref(), Ok(url));
+    for (text, flags) in [
+        (format!("{file}url = \"{url}\"\n"), vec![]),
+        (String::new(), vec![by_flag.as_str(), "store.path=a.db"]),
+    ] {
+        let said = store(&text, &[], &flags).expect_err("two databases");
+        assert!(said.contains("store.path and store.url are both set"), "{said}");
+    }
+}
+
 #[test]
 fn an_empty_file_is_the_defaults_and_runs_nothing() {
     for text in ["", "\u{feff}", "\r\n", "# nothing\n"] {
