@@ -413,6 +413,8 @@ pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
     }
     match Opening::reading().open(config).await {
         Ok(store) => Some(store as _),
+        // No host has used it yet.
+        Err(Failure::Denied(words)) if words.contains(store::NO_TABLES) => None,
         Err(error) => {
             tracing::warn!(%error, "cannot reach the store");
             None

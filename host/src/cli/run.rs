@@ -909,7 +909,7 @@ fn endless(task: &TaskName, still: Still, host: &sections::Host) -> String {
             "{task} changed the same items in {idle} rounds in a row, and found them again as they were \
              (host.pass_idle_rounds_max): see what sets the columns back, such as a trigger of the table; a task \
              of your own must change the version of an item that has more to do. Committed changes are kept; \
-             `besom task pause {task}` keeps its schedule from repeating them"
+             `besom task pause {task} --reason TEXT` keeps its schedule from repeating them"
         ),
         Still::Plan => format!(
             "{task} still plans items after {most} rounds (host.pass_rounds_max): its scan must omit items that \
