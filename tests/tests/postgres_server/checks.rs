@@ -364,6 +364,12 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
         assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
         product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
         assert_eq!(shown(store.check_granted(&sessions(), &granted).await.unwrap()), []);
+        let rule = "CREATE RULE soft AS ON DELETE TO sessions DO INSTEAD NOTHING";
+        product.batch_execute(rule).await.unwrap();
+        let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        let [(_, false, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert!(message.contains("something else in place of DELETE"), "{message}");
+        assert!(message.contains("DROP RULE \"soft\" ON sessions"), "{message}");
     });
 }
 

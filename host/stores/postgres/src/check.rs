@@ -111,7 +111,18 @@ pub(super) async fn check_granted(
             );
             found.warning("table", message);
         }
-        found.triggers(&triggers(session, table.oid, *operations).await?);
+        let replaced = replaced(session, table.oid, *operations).await?;
+        let mut also = triggers(session, table.oid, *operations).await?;
+        also.retain(|name| !replaced.iter().any(|(rule, _)| rule == name));
+        found.triggers(&also);
+        for (rule, what) in replaced {
+            let (table, named, rule) = (&collection.table, qualified(&collection.table), quote(&rule));
+            let message = format!(
+                "the rule {rule} of {table:?} does something else in place of {what}, so no row can be changed and \
+                 returned: DROP RULE {rule} ON {named}; for a soft deletion, take action = \"set\""
+            );
+            found.fault("table", message);
+        }
         for (what, granted, may) in wanted {
             if granted && !may {
                 let (table, named) = (&collection.table, qualified(&collection.table));
@@ -186,6 +197,19 @@ pub(super) async fn triggers(session: &Session, table: u32, may: Operations) -> 
                  AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
                ORDER BY 1";
     session.all(sql, params![table, may.insert, may.update, may.delete], cell).await
+}
+
+/// The rules that replace one of these operations on a table, with the operation: a statement with RETURNING is
+/// refused because of them, or returns rows that have not gone.
+async fn replaced(session: &Session, table: u32, may: Operations) -> Job<Vec<(String, String)>> {
+    let sql = "SELECT r.rulename::text,
+                 CASE r.ev_type WHEN '3' THEN 'INSERT' WHEN '2' THEN 'UPDATE' ELSE 'DELETE' END
+               FROM pg_rewrite r
+               WHERE r.ev_class = $1::oid AND r.ev_enabled IN ('O', 'A') AND r.is_instead
+                 AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
+               ORDER BY 1";
+    let rule = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+    session.all(sql, params![table, may.insert, may.update, may.delete], rule).await
 }
 
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
