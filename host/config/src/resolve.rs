@@ -221,9 +221,11 @@ fn override_sections(
     problems: &mut Vec<Diagnostic>,
 ) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
-    let mut add = |own: &mut BTreeMap<String, Place>, place: Place, found| match found {
+    let mut add = |own: &mut BTreeMap<String, Place>,
+                   place: Place,
+                   found: Result<Option<String>, Fault>| match found {
         Ok(path) => own.extend(path.map(|path| (path, place))),
-        Err(fault) => problems.push(Fault::at(fault, place)),
+        Err(fault) => problems.push(fault.at(place)),
     };
     let mut own = BTreeMap::new();
     for (variable, value) in &overrides.variables {

@@ -594,16 +594,17 @@ fn flags_are_above_the_environment_which_is_above_the_file() {
 /// A store is one database: its two keys are one value.
 #[test]
 fn a_store_of_one_kind_replaces_one_of_the_other_that_is_below_it() {
-    let (file, server) = ("[store]\npath = \"file.db\"\n", "[store]\nurl = \"postgres://u@h/d\"\n");
-    let store = |text, variables: &[(&str, &str)], flags: &[&str]| {
+    fn store(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<String, String> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let overrides = Overrides {
             variables: variables.iter().map(owned).collect(),
             flags: flags.iter().map(|f| (*f).to_owned()).collect(),
         };
         let config = load_with(text, &overrides).map_err(|problems| problems.to_string())?;
-        Ok::<_, String>(config.store.url.unwrap_or_else(|| config.store.path.display().to_string()))
-    };
+        let path = config.store.path.display().to_string();
+        Ok(config.store.url.clone().unwrap_or(path))
+    }
+    let (file, server) = ("[store]\npath = \"file.db\"\n", "[store]\nurl = \"postgres://u@h/d\"\n");
     let url = "postgres://u@h/other";
     let (by_flag, by_variable) = (format!("store.url={url}"), [("BESOM_STORE_URL", url)]);
     assert_eq!(store(file, &[], &[&by_flag]).as_deref(), Ok(url));

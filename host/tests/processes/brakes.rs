@@ -35,6 +35,9 @@ pub(crate) fn site(keys: &str) -> Site {
     drop(db);
     let (code, said) = site.said(&["check", "--store"]);
     assert_eq!(code, 0, "{said}");
+    // Creates Besom's tables.
+    let (code, said) = site.said(&["run", "--dry-run"]);
+    assert_eq!(code, 0, "{said}");
     site
 }
 

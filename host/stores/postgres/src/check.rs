@@ -116,7 +116,8 @@ pub(super) async fn check_granted(
         also.retain(|name| !replaced.iter().any(|(rule, _)| rule == name));
         found.triggers(&also);
         for (rule, what) in replaced {
-            let (table, named, rule) = (&collection.table, qualified(&collection.table), quote(&rule));
+            let (table, named, rule) =
+                (&collection.table, qualified(&collection.table), quote(&rule));
             let message = format!(
                 "the rule {rule} of {table:?} does something else in place of {what}, so no row can be changed and \
                  returned: DROP RULE {rule} ON {named}; for a soft deletion, take action = \"set\""
