@@ -183,7 +183,9 @@ async fn looked(
     let mut faults = store.check(used).await?;
     let mut values = wrong_values(config).await?;
     let is_whole = faults.iter().all(|fault| fault.warning);
-    faults.extend(store.check_granted(used, &granted(config, used)).await?);
+    let mut found = store.check_granted(used, &granted(config, used)).await?;
+    found.retain(|fault| fault.place != MappingFault::UNDO || is_kept(config, &fault.collection));
+    faults.extend(found);
     if !is_whole {
         // Nothing can be read from tables that do not match the mapping.
         return Ok(Looked { faults, values, ..Looked::default() });
@@ -320,6 +322,15 @@ pub(super) fn granted(config: &Config, used: &Collections) -> BTreeMap<String, O
         }
     }
     granted
+}
+
+/// Whether a task keeps what it takes from this collection or adds to it, so that it can be undone.
+fn is_kept(config: &Config, collection: &str) -> bool {
+    let mut keeping = config.tasks.values().filter(|task| !task.keep_removed.is_zero());
+    keeping.any(|task| {
+        let own = task.grants.get(collection).is_some_and(|own| own.delete || own.insert);
+        own || task.dependants.iter().any(|name| name == collection)
+    })
 }
 
 /// What the database shows about a configuration.

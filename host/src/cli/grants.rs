@@ -10,7 +10,8 @@ use besom_core::collection::{Collection, Collections, Operations, all_dependants
 use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
 use besom_config::Config;
-use besom_product::retention::moved;
+use besom_ports::task::TaskDefinition;
+use besom_product::retention::{columns_set, moved, needed};
 
 /// `besom grants`.
 #[derive(Debug, clap::Args)]
@@ -126,12 +127,32 @@ fn undoing(collections: &Collections, wanted: &BTreeMap<String, Wanted>, role: &
         let table = table_of(collection);
         lines.push_str(&format!("-- GRANT {rights} ON {table} TO {role};\n"));
     }
-    match lines.is_empty() {
-        true => lines,
-        false => format!(
-            "-- let `besom undo` put back what tasks have deleted, and remove what they have inserted\n{lines}"
-        ),
+    if !lines.is_empty() {
+        lines.insert_str(
+            0,
+            "-- let `besom undo` put back what tasks have deleted, and remove what they have inserted\n",
+        );
     }
+    let mut forcing = String::new();
+    for (name, wanted) in wanted {
+        let Some(collection) = collections.get(name) else { continue };
+        // A row that has taken the key of a deleted one gets all of its columns, and a changed one that is gone comes
+        // back.
+        let rights = match (wanted.operations.delete, wanted.operations.update) {
+            (true, _) => "UPDATE",
+            (false, true) => "INSERT",
+            (false, false) => continue,
+        };
+        let table = table_of(collection);
+        forcing.push_str(&format!("-- GRANT {rights} ON {table} TO {role};\n"));
+    }
+    if !forcing.is_empty() {
+        lines.push_str(
+            "-- let `besom undo --force-keys` put rows back in place of others, or that are gone\n",
+        );
+        lines.push_str(&forcing);
+    }
+    lines
 }
 
 fn table_of(collection: &Collection) -> String {
@@ -147,6 +168,23 @@ fn user_of(url: &str) -> Option<String> {
     Some(user.split(':').next().unwrap_or(user).to_owned())
 }
 
+/// The columns of a collection that a task may change; `None`: all mapped ones.
+fn changed(
+    task: &TaskDefinition,
+    collection: &str,
+    operations: Operations,
+) -> Option<BTreeSet<String>> {
+    if !operations.update && !operations.insert {
+        return Some(BTreeSet::new());
+    }
+    let set = columns_set(task);
+    let is_of_it = needed(task).is_some_and(|(rows, _)| rows == collection);
+    match is_of_it && !set.is_empty() {
+        true => Some(set.into_iter().collect()),
+        false => task.columns.get(collection).map(|own| own.iter().cloned().collect()),
+    }
+}
+
 fn wanted(config: &Config) -> BTreeMap<String, Wanted> {
     let mut all: BTreeMap<String, Wanted> = BTreeMap::new();
     for task in config.tasks.values() {
@@ -157,11 +195,9 @@ fn wanted(config: &Config) -> BTreeMap<String, Wanted> {
             of.operations.insert |= operations.insert;
             of.operations.update |= operations.update;
             of.operations.delete |= operations.delete;
-            of.columns = match (task.columns.get(name), of.columns.take()) {
-                (Some(own), None) if first => Some(own.iter().cloned().collect()),
-                (Some(own), Some(others)) => {
-                    Some(others.into_iter().chain(own.iter().cloned()).collect())
-                }
+            of.columns = match (changed(task, name, *operations), of.columns.take()) {
+                (Some(own), None) if first => Some(own),
+                (Some(own), Some(others)) => Some(others.into_iter().chain(own).collect()),
                 (None, _) | (Some(_), None) => None,
             };
         }
@@ -245,8 +281,12 @@ fn of_table(collection: &Collection, wanted: &Wanted, is_needed: bool, role: &st
     let mapped: BTreeSet<&String> =
         collection.columns.keys().chain(&collection.key).chain(&collection.tenant).collect();
     let key = collection.key.first().or(collection.tenant.as_ref());
+    // An upsert without other columns sets the key.
     let changed: BTreeSet<&String> = match &wanted.columns {
-        Some(columns) => columns.iter().chain(key).collect(),
+        Some(columns) if columns.is_empty() || operations.insert => {
+            columns.iter().chain(key).collect()
+        }
+        Some(columns) => columns.iter().collect(),
         None => collection.columns.keys().chain(key).collect(),
     };
     // A row is kept with all its columns before it changes, and is changed at its place: `ctid` and the

@@ -360,9 +360,13 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
         let delete = Operations { read: true, delete: true, ..Operations::default() };
         let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
         let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
-        let [(_, false, message)] = found.as_slice() else { panic!("{found:?}") };
+        let [(undo, true, back), (_, false, message)] = found.as_slice() else {
+            panic!("{found:?}")
+        };
         assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
-        product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
+        assert_eq!(undo, MappingFault::UNDO);
+        assert!(back.contains("GRANT INSERT ON sessions TO \"sweeper\""), "{back}");
+        product.batch_execute("GRANT DELETE, INSERT ON sessions TO sweeper").await.unwrap();
         assert_eq!(shown(store.check_granted(&sessions(), &granted).await.unwrap()), []);
         let rule = "CREATE RULE soft AS ON DELETE TO sessions DO INSTEAD NOTHING";
         product.batch_execute(rule).await.unwrap();
@@ -601,7 +605,9 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         let store = PostgresStore::open(&url, options.clone()).await.unwrap();
         store.set_collections(Arc::new(sessions()));
         assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
-        assert_eq!(shown(store.check_granted(&sessions(), &granted).await.unwrap()), []);
+        let lacks = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        let lacks: Vec<&str> = lacks.iter().map(|(place, ..)| place.as_str()).collect();
+        assert_eq!(lacks, [MappingFault::UNDO], "what an undo needs is only suggested");
         let key = vec![Value::Text("a".into())];
         let change = Change::Delete { collection: "sessions".into(), key };
         let entry = unqueued(Term(0), store.now().await.unwrap(), None, vec![change]);

@@ -175,6 +175,70 @@ fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
     assert_eq!(site.json(reader, &["commands", "ls"]), serde_json::json!([]));
 }
 
+/// Statements name the columns that tasks set, and what an undo needs is suggested, and named by the check.
+#[test]
+fn a_role_sets_only_the_columns_of_its_tasks_and_is_told_what_an_undo_needs() {
+    let columns = "key = [\"id\"]\nindexes = { by_end = [\"ended_at\", \"id\"] }\n\
+                   columns = { id = \"integer\", state = \"text\", ended_at = \"timestamp\" }\n";
+    let site = Site::with(&format!(
+        "[collections.jobs]\n{columns}[collections.logs]\n{columns}\
+         [tasks.close]\nplugin = \"retention\"\ncollections.rows = \"jobs\"\n\
+         settings = {{ by = \"ended_at\", older_than = \"1d\", where = \"state = 'open'\", action = \"set\", set = \"state = 'closed'\" }}\n\
+         [tasks.prune]\nplugin = \"retention\"\ncollections.rows = \"logs\"\n\
+         settings = {{ by = \"ended_at\", older_than = \"1d\" }}\n"
+    ));
+    let host = "e2e_host";
+    let printed = site.besom(host, &["grants", "--reader", "e2e_reader"]);
+    let printed = String::from_utf8(printed.stdout).expect("a text");
+    for line in [
+        "GRANT SELECT, UPDATE (\"state\") ON \"jobs\" TO \"e2e_host\";",
+        "GRANT SELECT, UPDATE (\"id\"), DELETE ON \"logs\" TO \"e2e_host\";",
+        "-- GRANT INSERT ON \"logs\" TO \"e2e_host\";",
+        "-- GRANT INSERT ON \"jobs\" TO \"e2e_host\";",
+        "-- GRANT UPDATE ON \"logs\" TO \"e2e_host\";",
+    ] {
+        assert!(printed.lines().any(|found| found == line), "{line}: {printed}");
+    }
+    let table = |name: &str| {
+        format!(
+            "CREATE TABLE {name} (id int PRIMARY KEY, state text, ended_at timestamptz NOT NULL);
+             CREATE INDEX ON {name} (ended_at, id);
+             INSERT INTO {name} SELECT i, 'open', now() - interval '2 days' FROM generate_series(1, 9) i;"
+        )
+    };
+    site.product(&format!("{SHARES}{}{}{printed}", table("jobs"), table("logs")));
+    let checked = site.json(host, &["check", "--store"]);
+    let said = checked["diagnostics"][0]["message"].as_str().unwrap_or_default();
+    assert_eq!(checked["warnings"], 1, "{checked:#}");
+    assert!(
+        said.contains("`logs`") && said.contains("GRANT INSERT ON logs TO \"e2e_host\""),
+        "{said}"
+    );
+    // Besides what the warning is about, the role has all rights.
+    site.json(host, &["run"]);
+    let runs = site.json(host, &["runs", "ls"]);
+    let run_of = |task: &str| {
+        let runs = runs.as_array().expect("runs");
+        let own = runs.iter().find(|run| run["task"] == task && run["planned"] == 1);
+        own.unwrap_or_else(|| panic!("{runs:#?}"))["run"].to_string()
+    };
+    let undone = site.json(host, &["undo", &run_of("close"), "--reason", "x"]);
+    assert_eq!(undone["rows"], 9, "{undone:#}");
+    let prune = run_of("prune");
+    assert_eq!(site.json_with(1, host, &["undo", &prune, "--reason", "x"])["rows"], 0);
+    // A row has taken the key of one that is gone.
+    let forcing =
+        printed.lines().filter(|line| line.starts_with("-- GRANT") && line.contains("logs"));
+    let forcing: Vec<&str> = forcing.map(|line| line.trim_start_matches("-- ")).collect();
+    site.product(&format!("{}INSERT INTO logs VALUES (5, 'new', now())", forcing.join("")));
+    assert_eq!(site.json(host, &["check", "--store"])["warnings"], 0);
+    let keys = site.directory.path().join("keys");
+    std::fs::write(&keys, "logs (5)\n").expect("written");
+    let keys = keys.display().to_string();
+    let forced = site.json(host, &["undo", &prune, "--force-keys", &keys, "--reason", "x"]);
+    assert_eq!(forced["rows"], 9, "{forced:#}");
+}
+
 /// A pass would never end if it waited for a database that a trigger declares to be away.
 #[test]
 fn a_row_whose_trigger_raises_a_shutdown_becomes_a_dead_letter_and_its_neighbours_are_committed() {

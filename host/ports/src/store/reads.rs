@@ -167,6 +167,8 @@ impl MappingFault {
     pub const LOCKED: &str = "lock";
     /// The place of a fault about rows of a table that the role does not see.
     pub const HIDDEN: &str = "table.rows";
+    /// The place of a fault about changes that the role could not undo.
+    pub const UNDO: &str = "table.undo";
 }
 
 /// The sets of rows that one act has read, as collected by the runtime.

@@ -61,7 +61,10 @@ pub(super) async fn check_granted(
                          WHERE has_schema_privilege('public', n.oid, 'CREATE')
                            AND (n.oid = (SELECT relnamespace FROM pg_class WHERE oid = $1::oid)
                              OR n.nspname = ANY (current_schemas(false)))),
-                        row_security_active($1::oid), $1::oid::regclass::text",
+                        row_security_active($1::oid), $1::oid::regclass::text,
+                        has_table_privilege($1::oid, 'INSERT') OR NOT EXISTS (SELECT 1 FROM pg_attribute a
+                          WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+                            AND NOT has_column_privilege($1::oid, a.attnum, 'INSERT'))",
                 params![table.oid],
             )
             .await?
@@ -123,6 +126,18 @@ pub(super) async fn check_granted(
                  returned: DROP RULE {rule} ON {named}; for a soft deletion, take action = \"set\""
             );
             found.fault("table", message);
+        }
+        let back = [
+            ("put back what is deleted", "INSERT", operations.delete, row.try_get::<_, bool>(7)?),
+            ("remove what is inserted", "DELETE", operations.insert, row.try_get(3)?),
+        ];
+        for (what, right, _, _) in back.into_iter().filter(|(.., granted, may)| *granted && !may) {
+            let (table, named) = (&collection.table, qualified(&collection.table));
+            let message = format!(
+                "`besom undo` could not {what} of {table:?}, because the role may not {right}: GRANT {right} ON {named} \
+                 TO {role}, now or before an undo"
+            );
+            found.warning(MappingFault::UNDO, message);
         }
         for (what, granted, may) in wanted {
             if granted && !may {
