@@ -782,8 +782,12 @@ pub async fn checked(
             faults.extend(cascades(&*store, resolved.partial(), &used).await?);
         }
         Purpose::Serve | Purpose::Pass => {}
-        // A table that differs keeps its own rows away, and not those of the others.
-        Purpose::Restore => faults.iter_mut().for_each(|fault| fault.warning = true),
+        // A table that differs keeps its own rows away, and not those of the others. What a scan or a rule would meet
+        // is no concern of rows that are put back.
+        Purpose::Restore => {
+            faults.retain(|fault| !fault.warning);
+            faults.iter_mut().for_each(|fault| fault.warning = true);
+        }
     }
     resolved.mapping_faults(&faults);
     let config = resolved.finish()?;

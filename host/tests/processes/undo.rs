@@ -101,6 +101,26 @@ fn a_run_is_undone_without_a_host_and_what_has_changed_since_stays() {
 }
 
 #[test]
+fn what_a_scan_would_meet_is_no_concern_of_an_undo() {
+    // A key that may be NULL, and with which no index continues.
+    let by_token = OLD_SESSIONS
+        .replace("key = [\"id\"]", "key = [\"token\"]")
+        .replace("id = \"integer\"", "token = \"text\"");
+    let (site, db) = site();
+    site.configure(&by_token);
+    let warned = |verb: &[&str]| site.said(verb).1.contains("warning: collection `sessions`");
+    assert!(warned(&["check", "--store"]) && warned(&["run"]));
+    assert_eq!(dump(&db).len(), 0);
+    for verb in [&["undo", "1", "--dry-run"][..], &["undo", "1", "--reason", "x"], &["status"]] {
+        assert!(!warned(verb), "{verb:?}");
+    }
+    assert_eq!(dump(&db).len(), ROWS as usize);
+    // What keeps its rows away is told.
+    db.execute_batch("ALTER TABLE sessions RENAME COLUMN token TO word").expect("renamed");
+    assert!(warned(&["undo", "1", "--dry-run"]));
+}
+
+#[test]
 fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     let (site, db) = site();
     let before = dump(&db);
