@@ -364,7 +364,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             works_since.filter(|_| depth.oldest.is_some() && works),
         );
         let overdue = [oldest, unscanned].into_iter().flatten().min();
-        let is_paused = paused.is_some();
+        let recorded = Recorded::of(&commands, name, paused.as_ref());
         tasks.push(TaskStatus {
             task: name.to_string(),
             next: match (&paused, defined) {
@@ -399,7 +399,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             unusual,
             refused,
             held_back,
-            recorded: Recorded::of(&commands, name, is_paused),
+            recorded,
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -841,11 +841,14 @@ pub struct Recorded {
 
 impl Recorded {
     /// The latest that changes whether a task is paused; `commands` are the newest first.
-    fn of(commands: &[CommandRow], task: &TaskName, is_paused: bool) -> Option<Recorded> {
+    fn of(commands: &[CommandRow], task: &TaskName, paused: Option<&Pause>) -> Option<Recorded> {
         let mut pending = commands.iter().filter(|row| row.applied_at.is_none());
         let is_of = |row: &&CommandRow| match &row.command {
-            Command::Pause { task: of } => !is_paused && (of == task || of.is_all()),
-            Command::Resume { task: of, .. } => is_paused && of == task,
+            // A person's pause takes the place of a brake's.
+            Command::Pause { task: of } => {
+                (of == task || of.is_all()) && paused.is_none_or(Pause::is_brake)
+            }
+            Command::Resume { task: of, .. } => paused.is_some() && of == task,
             _ => false,
         };
         let row = pending.find(is_of)?;
@@ -866,10 +869,12 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     let mut table = Table::new("No tasks are configured.");
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
-            _ if let Some(recorded) = &t.recorded => recorded.words(),
             (Some(Printed(pause)), _, _) if pause.is_brake() => {
-                format!("stopped by a brake: {}", pause.reason)
+                let recorded = t.recorded.as_ref().map(|recorded| recorded.words() + "; ");
+                let brake = format!("stopped by a brake: {}", pause.reason);
+                recorded.unwrap_or_default() + &brake
             }
+            _ if let Some(recorded) = &t.recorded => recorded.words(),
             (Some(Printed(pause)), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
             (None, false, _) if let Some(opens) = t.opens => {

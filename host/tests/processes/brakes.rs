@@ -273,6 +273,9 @@ fn a_pass_ends_with_the_brake_of_a_task_that_is_paused_already() {
     // The pause of a person stays that person's.
     let paused = ["task", "pause", "old", "--reason", "INC-3", "--wait", "0s"];
     assert_eq!(site.said(&paused).0, 0);
+    let shown = status(&site);
+    assert!(shown.contains("has asked to pause it (command "), "{shown}");
+    assert!(shown.contains("; stopped by a brake: run "), "{shown}");
     assert_eq!(site.said(&["run"]).0, 0, "somebody has taken it over");
     assert_eq!(site.task("old")["paused"]["reason"], "INC-3");
     braked_again(&["run", "--even-paused"]);
