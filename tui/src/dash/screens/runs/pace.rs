@@ -31,7 +31,18 @@ struct Watch {
     /// Whether the run was seen scanning: then the first snapshot with another state marks the end
     /// of the scan.
     scanning: bool,
-    scanned_at: Option<Time>,
+    seen: Seen,
+}
+
+/// Changes of a run's state that were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// When its scan had ended.
+    pub scanned_at: Option<Time>,
+    /// Whether it has waited for an approval.
+    pub waited: bool,
+    /// When it went on after that.
+    pub approved_at: Option<Time>,
 }
 
 /// The readings of all runs.
@@ -46,7 +57,8 @@ impl Pace {
         for run in &snapshot.runs {
             let known = self.watches.contains_key(&run.id);
             if run.state.is_active() || known {
-                self.watches.entry(run.id).or_default().observe(run, snapshot.at);
+                let waits = snapshot.waits(run);
+                self.watches.entry(run.id).or_default().observe(run, waits, snapshot.at);
             }
         }
         while self.watches.len() > RUNS_MAX {
@@ -54,9 +66,9 @@ impl Pace {
         }
     }
 
-    /// When a run's scan was seen to have ended.
-    pub fn scanned_at(&self, run: u64) -> Option<Time> {
-        self.watches.get(&run)?.scanned_at
+    /// What was seen of a run.
+    pub fn seen(&self, run: u64) -> Seen {
+        self.watches.get(&run).map(|watch| watch.seen).unwrap_or_default()
     }
 
     /// Log items that a run finishes per second; none: not known yet.
@@ -81,12 +93,24 @@ impl Pace {
 }
 
 impl Watch {
-    fn observe(&mut self, run: &Run, at: Time) {
+    fn observe(&mut self, run: &Run, waits: bool, at: Time) {
+        let by_then = run.ended_at.map_or(at, |ended| ended.min(at));
+        self.seen.waited |= waits;
         match run.state {
+            // What waits for an approval is scanned, whatever its state is.
+            _ if waits => {
+                if self.scanning {
+                    self.seen.scanned_at.get_or_insert(by_then);
+                }
+            }
             RunState::Scanning => self.scanning = true,
             RunState::Executing | RunState::Ok => {
-                if self.scanning && self.scanned_at.is_none() {
-                    self.scanned_at = Some(run.ended_at.map_or(at, |ended| ended.min(at)));
+                if self.scanning {
+                    self.seen.scanned_at.get_or_insert(by_then);
+                }
+                // Of one that was not seen until its end, it is unknown.
+                if self.seen.waited && run.state == RunState::Executing {
+                    self.seen.approved_at.get_or_insert(by_then);
                 }
             }
             // The way it ended does not show whether the scan had ended.
@@ -117,6 +141,9 @@ impl Watch {
 mod tests {
     use std::sync::Arc;
 
+    use besom_core::ids::RunId;
+    use besom_snapshot::{Task, WaitingReview};
+
     use super::super::phases::tests::run;
     use super::*;
 
@@ -134,11 +161,38 @@ mod tests {
         assert_eq!(pace.rate(8812), Some(20.0));
         assert_eq!(pace.eta(&at(RunState::Scanning, 920)), None, "it may still plan more");
         seen(&mut pace, 106, at(RunState::Executing, 880));
-        assert_eq!(pace.scanned_at(8812), Some(Time::from_secs(106)));
+        assert_eq!(pace.seen(8812).scanned_at, Some(Time::from_secs(106)));
         let eta = pace.eta(&at(RunState::Executing, 880));
         assert_eq!(eta, Some(Duration::from_secs(44)));
         seen(&mut pace, 120, run(RunState::Ok, Some(118)));
-        assert_eq!(pace.scanned_at(8812), Some(Time::from_secs(106)));
+        assert_eq!(pace.seen(8812).scanned_at, Some(Time::from_secs(106)));
+    }
+
+    #[test]
+    fn the_time_of_waiting_for_an_approval_belongs_to_no_phase() {
+        let review = WaitingReview {
+            run: RunId(8812),
+            opened_at: Time::from_secs(103),
+            expires_at: None,
+            items: 1_000,
+            summary: String::new(),
+            brake: None,
+        };
+        let task = Task { name: "share-expiry".into(), review: Some(review), ..Task::default() };
+        let mut pace = Pace::default();
+        let mut seen_waiting = |s, state, waits: bool| {
+            let tasks = waits.then(|| Arc::new(task.clone())).into_iter().collect();
+            let runs = vec![Arc::new(run(state, None))];
+            pace.observe(&Snapshot { at: Time::from_secs(s), runs, tasks, ..Snapshot::default() });
+        };
+        seen_waiting(101, RunState::Scanning, false);
+        seen_waiting(103, RunState::Scanning, true);
+        seen_waiting(500, RunState::Scanning, true);
+        seen_waiting(900, RunState::Executing, false);
+        seen(&mut pace, 906, run(RunState::Ok, Some(905)));
+        let s = Time::from_secs;
+        let seen = Seen { scanned_at: Some(s(103)), waited: true, approved_at: Some(s(900)) };
+        assert_eq!(pace.seen(8812), seen);
     }
 
     #[test]
@@ -151,7 +205,7 @@ mod tests {
         assert_eq!(pace.rate(8812), None, "a second is too short");
         seen(&mut pace, 110, one.clone());
         assert_eq!((pace.rate(8812), pace.eta(&one)), (Some(0.0), None), "it stands still");
-        assert_eq!(pace.scanned_at(8812), None, "it was never seen scanning");
+        assert_eq!(pace.seen(8812).scanned_at, None, "it was never seen scanning");
         // The clock of another host is behind.
         seen(&mut pace, 90, one.clone());
         assert_eq!(pace.rate(8812), None);

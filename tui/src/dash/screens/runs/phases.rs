@@ -11,6 +11,8 @@ use std::time::Duration;
 use besom_core::time::Time;
 use besom_snapshot::{Run, RunState};
 
+use super::pace::Seen;
+
 /// The length of a phase, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
@@ -33,7 +35,7 @@ pub struct Phases {
     pub wait: Duration,
     /// The scan.
     pub scanning: Length,
-    /// From the end of the scan to the end of its items.
+    /// From the end of the scan, or from its approval, to the end of its items.
     pub executing: Length,
     /// The whole run, from its start; none: it is active.
     pub whole: Option<Duration>,
@@ -42,21 +44,29 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// The phases of a run; `scanned_at` is when its scan was seen to be done.
-    pub fn of(run: &Run, scanned_at: Option<Time>, now: Time) -> Phases {
+    /// The phases of a run, by what was seen of it.
+    pub fn of(run: &Run, seen: Seen, now: Time) -> Phases {
         let until = run.ended_at.unwrap_or(now);
         let elapsed = until.since(run.started_at);
         // A change of state that was seen late must not fall outside the run.
-        let scanned = scanned_at.map(|at| at.clamp(run.started_at, until.max(run.started_at)));
+        let within = |at: Time| at.clamp(run.started_at, until.max(run.started_at));
+        let scanned = seen.scanned_at.map(within);
+        // The time of waiting for an approval belongs to neither.
+        let from = match seen.waited {
+            true => seen.approved_at.map(within),
+            false => scanned,
+        };
+        let since = |at: Time| until.since(from.unwrap_or(at));
         let (scanning, executing) = match (run.state, scanned) {
             (RunState::Rejected | RunState::Lapsed, _) => (Length::Unseen, Length::Never),
             (RunState::Scanning, _) => (Length::Goes(elapsed), Length::Ahead),
             (RunState::Executing, Some(at)) => {
-                (Length::Took(at.since(run.started_at)), Length::Goes(until.since(at)))
+                (Length::Took(at.since(run.started_at)), Length::Goes(since(at)))
             }
-            (RunState::Executing, None) => (Length::Unseen, Length::Goes(elapsed)),
-            (RunState::Ok, Some(at)) | (RunState::Failed | RunState::Unknown, Some(at)) => {
-                (Length::Took(at.since(run.started_at)), Length::Took(until.since(at)))
+            (RunState::Executing, None) => (Length::Unseen, Length::Goes(since(run.started_at))),
+            (RunState::Ok | RunState::Failed | RunState::Unknown, Some(at)) => {
+                let executing = from.map(|from| Length::Took(until.since(from)));
+                (Length::Took(at.since(run.started_at)), executing.unwrap_or(Length::Unseen))
             }
             (RunState::Ok, None) => (Length::Unseen, Length::Unseen),
             (RunState::Failed | RunState::Unknown, None) => (Length::Unseen, Length::Never),
@@ -126,6 +136,17 @@ pub(super) mod tests {
     fn phases_tell_what_was_seen_and_nothing_else() {
         let s = Duration::from_secs;
         let seen = Some(Time::from_secs(103));
+        let approved =
+            Seen { scanned_at: seen, waited: true, approved_at: Some(Time::from_secs(106)) };
+        let phases = Phases::of(&run(RunState::Ok, Some(108)), approved, Time::from_secs(110));
+        assert_eq!(
+            (phases.scanning, phases.executing),
+            (Length::Took(s(3)), Length::Took(s(2))),
+            "without the time of waiting"
+        );
+        let unseen = Seen { approved_at: None, ..approved };
+        let phases = Phases::of(&run(RunState::Ok, Some(108)), unseen, Time::from_secs(110));
+        assert_eq!((phases.scanning, phases.executing), (Length::Took(s(3)), Length::Unseen));
         for (state, ended, scanned, scanning, executing) in [
             (RunState::Scanning, None, None, Length::Goes(s(10)), Length::Ahead),
             (RunState::Executing, None, seen, Length::Took(s(3)), Length::Goes(s(7))),
@@ -135,6 +156,7 @@ pub(super) mod tests {
             (RunState::Failed, Some(101), None, Length::Unseen, Length::Never),
             (RunState::Failed, Some(101), seen, Length::Took(s(1)), Length::Took(s(0))),
         ] {
+            let scanned = Seen { scanned_at: scanned, ..Seen::default() };
             let phases = Phases::of(&run(state, ended), scanned, Time::from_secs(110));
             assert_eq!((phases.scanning, phases.executing), (scanning, executing), "{state:?}");
             assert_eq!(phases.wait, s(2));
@@ -144,9 +166,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_clock_that_is_behind_makes_no_negative_span() {
-        let phases = Phases::of(&run(RunState::Executing, None), None, Time::from_secs(50));
+        let phases =
+            Phases::of(&run(RunState::Executing, None), Seen::default(), Time::from_secs(50));
         assert_eq!(phases.elapsed, Duration::ZERO);
-        let phases = Phases::of(&run(RunState::Ok, Some(90)), Some(Time::from_secs(95)), Time(0));
+        let late = Seen { scanned_at: Some(Time::from_secs(95)), ..Seen::default() };
+        let phases = Phases::of(&run(RunState::Ok, Some(90)), late, Time(0));
         assert_eq!(phases.whole, Some(Duration::ZERO));
     }
 

@@ -90,7 +90,7 @@ impl Figures<'_> {
 
     fn phases(&self) -> Line {
         let (run, theme) = (self.run, self.theme);
-        let mut phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
+        let mut phases = Phases::of(run, self.pace.seen(run.id), self.cx.now);
         if self.cx.snap.waits(run) {
             phases.scanning = Length::Unseen;
         }
@@ -207,8 +207,11 @@ impl Figures<'_> {
                 _ => line.push((format!("{} of {UNKNOWN}  ", write(used.most)), style)),
             }
         }
-        let calls = format!("calls {}  rows {}", count(total.host_calls), count(total.rows_read));
-        line.push((calls, theme.text));
+        line.push((format!("calls {}", count(total.host_calls)), theme.text));
+        // The rows of a range are read by the database alone.
+        if total.rows_read > 0 {
+            line.push((format!("  rows read {}", count(total.rows_read)), theme.text));
+        }
         line
     }
 
