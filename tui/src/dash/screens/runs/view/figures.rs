@@ -210,7 +210,7 @@ impl Figures<'_> {
         line.push((format!("calls {}", count(total.host_calls)), theme.text));
         // The rows of a range are read by the database alone.
         if total.rows_read > 0 {
-            line.push((format!("  rows read {}", count(total.rows_read)), theme.text));
+            line.push((format!("  read {}", count(total.rows_read)), theme.text));
         }
         line
     }
