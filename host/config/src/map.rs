@@ -12,6 +12,7 @@ use super::diagnostic::{Diagnostic, Source, printable};
 use super::keys::{quoted, written};
 use super::quantity::show_duration;
 use super::resolve::{Overrides, RawConfig};
+use super::task::is_of_a_name;
 use super::tree;
 
 /// The section of a collection that was made from a table, with comments about what a person has to know.
@@ -113,8 +114,7 @@ pub struct Retaining {
 impl Retaining {
     /// The task, named by the collection.
     pub fn of(collection: &str, by: String, older_than: Duration) -> Retaining {
-        let is_written = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let named = collection.chars().map(|c| if is_written(c) { c } else { '-' });
+        let named = collection.chars().map(|c| if is_of_a_name(c) { c } else { '-' });
         Retaining { task: format!("old-{}", named.collect::<String>()), by, older_than }
     }
 

@@ -1,7 +1,7 @@
 //! The two steps from a text to a configuration: parsing, then resolving with plugins and collections.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -550,21 +550,16 @@ impl Parsed {
             .iter()
             .map(|task| (TaskName::from(task.name()), task.schedule_of().expression_span.clone()))
             .collect();
-        let settings = self
-            .tasks
-            .iter()
-            .flat_map(|task| {
-                let of = |setting: &str| {
-                    let span = task.setting_span(setting).clone();
-                    ((TaskName::from(task.name()), setting.to_owned()), span)
-                };
-                JUDGED_SETTINGS.map(of)
-            })
-            .collect();
-        let written = self.tasks.iter().flat_map(|task| {
-            task.settings_written().map(|name| (TaskName::from(task.name()), name.to_owned()))
+        let names = self.tasks.iter();
+        let names = names.map(|task| (TaskName::from(task.name()), task.name_span().clone()));
+        let names = names.collect();
+        let settings = self.tasks.iter().flat_map(|task| {
+            let name = TaskName::from(task.name());
+            let of =
+                move |(key, span): (&str, &Span)| ((name.clone(), key.to_owned()), span.clone());
+            task.settings_written().map(of)
         });
-        let written = written.collect();
+        let settings = settings.collect();
         let config = Config {
             origin: self.origin,
             sections: self.sections,
@@ -582,8 +577,8 @@ impl Parsed {
             source,
             places,
             schedules,
+            names,
             settings,
-            written,
             tokens,
             store_place,
             problems,
@@ -605,9 +600,6 @@ fn mapping_digest(definition: &TaskDefinition, collections: &Collections) -> Str
     hex::encode(digest.finalize())
 }
 
-/// Settings of built-in tasks with further rules than their kind.
-const JUDGED_SETTINGS: [&str; 6] = ["deleted_content", "by", "index", "where", "action", "set"];
-
 /// A resolved configuration with all problems found so far.
 #[derive(Debug, Clone)]
 pub struct Resolved {
@@ -615,10 +607,10 @@ pub struct Resolved {
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
     schedules: BTreeMap<TaskName, Span>,
-    /// Places of the [`JUDGED_SETTINGS`], by task and name.
+    /// Places of the names of tasks.
+    names: BTreeMap<TaskName, Span>,
+    /// Places of the settings that the file has, by task and name.
     settings: BTreeMap<(TaskName, String), Span>,
-    /// The settings that the file has, by task and name.
-    written: BTreeSet<(TaskName, String)>,
     tokens: BTreeMap<String, Span>,
     store_place: Option<Place>,
     problems: Vec<Diagnostic>,
@@ -627,7 +619,13 @@ pub struct Resolved {
 impl Resolved {
     /// Whether the file has this setting of a task, so that it is no default.
     pub fn has_setting(&self, task: &TaskName, setting: &str) -> bool {
-        self.written.contains(&(task.clone(), setting.to_owned()))
+        self.settings.contains_key(&(task.clone(), setting.to_owned()))
+    }
+
+    /// The place of a setting's value, or of the name of the task if the setting is not in the file.
+    fn setting_span(&self, task: &TaskName, setting: &str) -> Option<&Span> {
+        let written = self.settings.get(&(task.clone(), setting.to_owned()));
+        written.or_else(|| self.names.get(task))
     }
 
     /// Adds a problem of the whole file.
@@ -731,7 +729,7 @@ impl Resolved {
                 _ => None,
             }
         });
-        let span = self.settings.get(&(task.clone(), setting.to_owned()));
+        let span = self.setting_span(task, setting);
         let part = span.zip(range).map(|(span, range)| self.source.inside(span, value, &range));
         let place = self.source.place(part.as_ref().or(span));
         self.problems.push(Diagnostic::error(place, message));
@@ -745,7 +743,7 @@ impl Resolved {
         message: impl Into<String>,
         fix: &str,
     ) {
-        let place = self.source.place(self.settings.get(&(task.clone(), setting.to_owned())));
+        let place = self.source.place(self.setting_span(task, setting));
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 

@@ -52,14 +52,14 @@ pub struct RawTask {
 }
 
 impl RawTask {
-    /// Returns the place of a setting's value, or of the name of the task if the setting is not in the file.
-    pub fn setting_span(&self, setting: &str) -> &Span {
-        self.settings.get(setting).map_or(&self.name_span, |entry| &entry.span)
+    /// The place of its name.
+    pub fn name_span(&self) -> &Span {
+        &self.name_span
     }
 
-    /// The names of the settings that the file has.
-    pub fn settings_written(&self) -> impl Iterator<Item = &str> {
-        self.settings.0.iter().map(|entry| entry.key.as_str())
+    /// The settings that the file has: their names, and the places of their values.
+    pub fn settings_written(&self) -> impl Iterator<Item = (&str, &Span)> {
+        self.settings.0.iter().map(|entry| (entry.key.as_str(), &entry.span))
     }
 
     /// Whether the table of the task has a key that is none of its own: it is reported there.
@@ -311,11 +311,15 @@ impl RawTask {
     }
 }
 
+/// Whether the name of a task may have this character.
+pub(super) fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
 fn named(walker: &mut Walker<'_>, entry: &Entry) {
-    let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if entry.key.is_empty()
         || entry.key.chars().count() > NAME_CHARS_MAX
-        || !entry.key.chars().all(ok)
+        || !entry.key.chars().all(is_of_a_name)
     {
         walker.error(
             &entry.key_span,
