@@ -114,13 +114,15 @@ pub(super) async fn check_granted(
             );
             found.warning("table", message);
         }
-        let replaced = replaced(session, table.oid, *operations).await?;
-        let mut also = triggers(session, table.oid, *operations).await?;
-        also.retain(|name| !replaced.iter().any(|(rule, _)| rule == name));
-        found.triggers(&also);
-        for (rule, what) in replaced {
-            let (table, named, rule) =
-                (&collection.table, qualified(&collection.table), quote(&rule));
+        let (replacing, beside): (Vec<_>, Vec<_>) = ran(session, table.oid, *operations)
+            .await?
+            .into_iter()
+            .partition(|ran| ran.replaces.is_some());
+        let beside: Vec<String> = beside.into_iter().map(|ran| ran.name).collect();
+        found.triggers(&beside);
+        for Ran { name, replaces } in replacing {
+            let (what, rule) = (replaces.unwrap_or_default(), quote(&name));
+            let (table, named) = (&collection.table, qualified(&collection.table));
             let message = format!(
                 "the rule {rule} of {table:?} does something else in place of {what}, so no row can be changed and \
                  returned: DROP RULE {rule} ON {named}; for a soft deletion, take action = \"set\""
@@ -203,29 +205,31 @@ async fn keepers(session: &Session) -> Job<Vec<Keeper>> {
 
 /// The triggers and rules that run when one of these operations is performed on a table.
 pub(super) async fn triggers(session: &Session, table: u32, may: Operations) -> Job<Vec<String>> {
+    Ok(ran(session, table, may).await?.into_iter().map(|ran| ran.name).collect())
+}
+
+/// A trigger or a rule that runs with an operation.
+struct Ran {
+    name: String,
+    /// The operation in whose place a rule does something else: a statement with RETURNING is refused because of it,
+    /// or returns rows that have not gone.
+    replaces: Option<String>,
+}
+
+async fn ran(session: &Session, table: u32, may: Operations) -> Job<Vec<Ran>> {
     // The bits of a trigger's type, and the commands of a rule, are documented in the catalog.
-    let sql = "SELECT t.tgname::text FROM pg_trigger t
+    let sql = "SELECT t.tgname::text, NULL::text FROM pg_trigger t
                WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
                  AND (t.tgtype & 4 <> 0 AND $2 OR t.tgtype & 16 <> 0 AND $3 OR t.tgtype & 8 <> 0 AND $4)
                UNION ALL
-               SELECT r.rulename::text FROM pg_rewrite r
+               SELECT r.rulename::text, CASE WHEN r.is_instead THEN
+                 CASE r.ev_type WHEN '3' THEN 'INSERT' WHEN '2' THEN 'UPDATE' ELSE 'DELETE' END END
+               FROM pg_rewrite r
                WHERE r.ev_class = $1::oid AND r.ev_enabled IN ('O', 'A')
                  AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
                ORDER BY 1";
-    session.all(sql, params![table, may.insert, may.update, may.delete], cell).await
-}
-
-/// The rules that replace one of these operations on a table, with the operation: a statement with RETURNING is
-/// refused because of them, or returns rows that have not gone.
-async fn replaced(session: &Session, table: u32, may: Operations) -> Job<Vec<(String, String)>> {
-    let sql = "SELECT r.rulename::text,
-                 CASE r.ev_type WHEN '3' THEN 'INSERT' WHEN '2' THEN 'UPDATE' ELSE 'DELETE' END
-               FROM pg_rewrite r
-               WHERE r.ev_class = $1::oid AND r.ev_enabled IN ('O', 'A') AND r.is_instead
-                 AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
-               ORDER BY 1";
-    let rule = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-    session.all(sql, params![table, may.insert, may.update, may.delete], rule).await
+    let ran = |row: &Row| Ok(Ran { name: row.try_get(0)?, replaces: row.try_get(1)? });
+    session.all(sql, params![table, may.insert, may.update, may.delete], ran).await
 }
 
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
