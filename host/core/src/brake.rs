@@ -136,13 +136,13 @@ pub type Dependants = BTreeMap<String, u64>;
 /// What entries of a commit count towards the brakes. `rows` returns the number of rows that an entry has
 /// changed, and those of them that went as dependants.
 pub fn used<'a>(
-    entries: &[Entry],
+    entries: &'a [Entry],
     outcomes: &[Outcome],
     rows: impl Fn(usize) -> (u64, Option<&'a Dependants>),
 ) -> Used {
-    let mut used = Used::new();
-    let mut add = |run: RunId, what: &str, more: u64| {
-        *used.entry((run, what.to_owned())).or_default() += more;
+    let mut used: BTreeMap<(RunId, &str), u64> = BTreeMap::new();
+    let mut add = |run: RunId, what: &'a str, more: u64| {
+        *used.entry((run, what)).or_default() += more;
     };
     for (at, (entry, outcome)) in entries.iter().zip(outcomes).enumerate() {
         let run = entry.item.run;
@@ -162,7 +162,7 @@ pub fn used<'a>(
             _ => {}
         }
     }
-    used
+    used.into_iter().map(|((run, what), used)| ((run, what.to_owned()), used)).collect()
 }
 
 /// How many rows a proposal deletes of each collection, or moves out of it, at most, given how many rows it
