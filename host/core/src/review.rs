@@ -530,6 +530,12 @@ fn add_messages(all: &mut Vec<Messages>, topic: &str, count: u64) {
     }
 }
 
+/// Which part of their collection these rows are, if that is known; new ones are none of it.
+pub fn share_of(rows: &Rows, sizes: &Sizes) -> Option<String> {
+    let size = sizes.get(&rows.collection).filter(|_| rows.operation != Operation::Insert)?;
+    Some(share(rows.rows, *size))
+}
+
 /// Which part of a collection of about so many rows these are: `4 % of about 30000`.
 pub fn share(rows: u64, size: u64) -> String {
     // What was counted when it was estimated may be less.
@@ -554,8 +560,7 @@ fn in_words(rows: &[Rows], messages: &[Messages], sizes: &Sizes) -> Option<Strin
             Operation::Insert => "inserted",
         };
         let of = crate::command::counted(rows.rows, "row");
-        let size = sizes.get(&rows.collection).filter(|_| rows.operation != Operation::Insert);
-        let share = size.map(|size| format!(" ({})", share(rows.rows, *size))).unwrap_or_default();
+        let share = share_of(rows, sizes).map(|share| format!(" ({share})")).unwrap_or_default();
         format!("{of} of {} {did}{share}", rows.collection)
     };
     let mut words: Vec<String> = rows.iter().map(one).collect();

@@ -505,10 +505,11 @@ impl Rehearsal {
         }
         let counts: Vec<_> =
             by_verdict.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
-        let counts = match counts.as_slice() {
+        let bracketed = |all: &[String]| match all {
             [] => String::new(),
-            counts => format!(" ({})", counts.join(", ")),
+            all => format!(" ({})", all.join(", ")),
         };
+        let counts = bracketed(&counts);
         for (task, rule) in &self.rules {
             text.push_str(&printable(&format!("{task}: {rule}")));
             text.push('\n');
@@ -521,10 +522,7 @@ impl Rehearsal {
             };
             let rows_of = self.rows_of.get(task).into_iter().flatten();
             let shares: Vec<String> = rows_of.filter_map(of).collect();
-            let shares = match shares.is_empty() {
-                true => String::new(),
-                false => format!(" ({})", shares.join(", ")),
-            };
+            let shares = bracketed(&shares);
             let (items, rows) = (counted(items, "item"), counted(*rows, "row"));
             text.push_str(&printable(&format!(
                 "{task}: {items} would change at most {rows}{shares}"

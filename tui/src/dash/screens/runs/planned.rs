@@ -1,7 +1,7 @@
 //! What a run would change, as lines for a screen or a pager.
 
 use besom_core::command::{counted, with_reason};
-use besom_core::review::{ColumnChange, Operation, Plan, Review, RowChange, State, share};
+use besom_core::review::{ColumnChange, Operation, Plan, Review, RowChange, State, share_of};
 
 use crate::dash::screens::figure::date_clock;
 use crate::dash::table::Emphasis;
@@ -32,9 +32,8 @@ pub fn plan_lines(review: &Review, rule: Option<&str>) -> Vec<PlanLine> {
     // What was examined is only a part of it.
     lines.extend(plan.partial.as_ref().map(|_| line(Emphasis::Bad, plan.words())));
     for of in &plan.rows {
-        let size = plan.sizes.get(&of.collection).filter(|_| plan.partial.is_none());
-        let part = size.filter(|_| of.operation != Operation::Insert);
-        let part = part.map(|size| format!(" ({})", share(of.rows, *size))).unwrap_or_default();
+        let part = share_of(of, &plan.sizes).filter(|_| plan.partial.is_none());
+        let part = part.map(|part| format!(" ({part})")).unwrap_or_default();
         let what = format!("rows of {}{part}", of.collection);
         lines.push(figure(tone(of.operation), of.operation.as_str(), of.rows, &what));
     }
