@@ -21,7 +21,7 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     if task.plugin != RETENTION {
         return None;
     }
-    let name = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let name = rows_of(task);
     let mut operations = task.grants.get(name).copied()?;
     match text(task, "action") {
         "set" => operations.delete = false,
@@ -33,7 +33,7 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
 /// Whether a task reads rows of a collection by this index; `None`: the plugin decides that itself.
 pub fn reads(task: &TaskDefinition, collection: &str, index: &str) -> Option<bool> {
     let plan = plan_of(task)?.ok()?;
-    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let rows = rows_of(task);
     Some(rows == collection && plan.index() == Some(index))
 }
 
@@ -64,7 +64,7 @@ pub fn faults(task: &TaskDefinition, collections: &Collections, on: Dialect) -> 
         );
         all.push(Wrong { setting: "action", range: None, message });
     }
-    let (name, by) = (task.aliases.get(ROWS).map_or(ROWS, String::as_str), text(task, "by"));
+    let (name, by) = (rows_of(task), text(task, "by"));
     let rows = collections.get(name);
     let kind = rows.and_then(|rows| rows.columns.get(by)).map(|column| column.kind);
     // The plugin does not know the table.
@@ -120,7 +120,7 @@ fn computed_for(rows: &Collection, by: &str, on: Dialect) -> String {
 /// `set`.
 pub fn written(task: &TaskDefinition) -> Option<(String, Vec<(&'static str, Written)>)> {
     let (rows, _, rules) = judged(task)?;
-    let name = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let name = rows_of(task);
     Some((name.to_owned(), besom_retention::written(&rows, &rules)))
 }
 
@@ -164,23 +164,19 @@ fn begins_an_index(rows: &Collection, column: &str) -> bool {
 pub fn age_of(rows: &Collection) -> Result<&str, String> {
     let all: Vec<&str> = ages(rows).collect();
     let read: Vec<&str> = ages(rows).filter(|name| begins_an_index(rows, name)).collect();
-    let named = |columns: &[&str]| {
-        let columns: Vec<String> = columns.iter().map(|name| format!("`{name}`")).collect();
-        columns.join(", ")
-    };
-    match (&all[..], &read[..]) {
+    let (among, note) = match (&all[..], &read[..]) {
         ([], _) => {
-            Err("no column of it is a timestamp or a date, by which rows have an age".to_owned())
+            return Err(
+                "no column of it is a timestamp or a date, by which rows have an age".into()
+            );
         }
-        ([one], _) | (_, [one]) => Ok(one),
-        (all, []) => Err(format!(
-            "name the column that tells the age of a row with --by: {} (no index begins with one of them)",
-            named(all)
-        )),
-        (_, read) => {
-            Err(format!("name the column that tells the age of a row with --by: {}", named(read)))
-        }
-    }
+        ([one], _) | (_, [one]) => return Ok(one),
+        (all, []) => (all, " (no index begins with one of them)"),
+        (_, read) => (read, ""),
+    };
+    let among: Vec<String> = among.iter().map(|name| format!("`{name}`")).collect();
+    let among = among.join(", ");
+    Err(format!("name the column that tells the age of a row with --by: {among}{note}"))
 }
 
 /// The statement that creates an index for reads by this column: with the tenant before it, and the key after it.
@@ -199,10 +195,10 @@ fn index_for(rows: &Collection, by: &str, on: Dialect) -> String {
 
 /// The collection whose rows a task changes by ranges, as it would at this time; none: each row is an item.
 pub fn in_ranges(task: &TaskDefinition, now: Time) -> Option<String> {
-    let older_than = number(task, "older_than").unwrap_or(0).saturating_mul(1_000);
+    let older_than = age(task).saturating_mul(1_000);
     let plan = plan_of(task)?.ok()?;
     let oldest = now.0.saturating_sub(older_than);
-    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let rows = rows_of(task);
     plan.is_in_sets(number(task, "chunk")?, now.0, oldest).then(|| rows.to_owned())
 }
 
@@ -210,8 +206,8 @@ pub fn in_ranges(task: &TaskDefinition, now: Time) -> Option<String> {
 /// 'purchase'`; none: it has another plugin.
 pub fn rule(task: &TaskDefinition, at: Time) -> Option<String> {
     let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
-    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
-    let age = number(task, "older_than").unwrap_or(0).saturating_mul(1_000);
+    let rows = rows_of(task);
+    let age = age(task).saturating_mul(1_000);
     let before = Time(at.0.saturating_sub(age));
     Some(match text(task, "where") {
         "" => format!("rows of {rows} with {by} before {before}"),
@@ -226,7 +222,7 @@ pub enum Says {
     Past,
     /// Something expires then.
     Expiry,
-    /// Neither.
+    /// It does not say when its rows may go.
     Nothing,
 }
 
@@ -319,11 +315,11 @@ pub struct UpToNow {
 /// another plugin.
 pub fn up_to_now(task: &TaskDefinition) -> Option<UpToNow> {
     let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
-    if number(task, "older_than").unwrap_or(0) != 0 {
+    if age(task) != 0 {
         return None;
     }
     Some(UpToNow {
-        rows: task.aliases.get(ROWS).map_or(ROWS, String::as_str).to_owned(),
+        rows: rows_of(task).to_owned(),
         by: by.to_owned(),
         says: says(by),
         done: match text(task, "action") {
@@ -368,6 +364,16 @@ fn judged(task: &TaskDefinition) -> Option<(Described, Option<Described>, Rules)
         set: text("set"),
     };
     Some((of(ROWS)?, of(INTO), rules))
+}
+
+/// The collection of the rows of a task.
+fn rows_of(task: &TaskDefinition) -> &str {
+    task.aliases.get(ROWS).map_or(ROWS, String::as_str)
+}
+
+/// How old the rows of a task are at least, in milliseconds.
+fn age(task: &TaskDefinition) -> i64 {
+    number(task, "older_than").unwrap_or(0)
 }
 
 /// A setting that is a number.

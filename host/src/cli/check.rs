@@ -27,7 +27,7 @@ use besom_ports::shape::{Described, Shape};
 use besom_ports::store::{self, MappingFault, Range, Store};
 use besom_ports::task::TaskDefinition;
 use besom_product::doc;
-use besom_product::retention::{self, Written, Wrong, in_ranges, moved};
+use besom_product::retention::{self, UpToNow, Written, Wrong, in_ranges, moved};
 use besom_runtime::built_in::{self, Absence};
 
 /// `besom check`.
@@ -347,7 +347,7 @@ struct Looked {
     /// For tasks: values that the database refuses.
     values: Vec<(TaskName, Wrong)>,
     /// Tasks without an age, of whose rows none has an instant that is still to come.
-    past: Vec<TaskName>,
+    past: Vec<(TaskName, UpToNow)>,
     /// Bytes of the rows that are kept for undo, by task.
     kept: BTreeMap<String, u64>,
 }

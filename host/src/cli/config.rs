@@ -13,6 +13,7 @@ use clap::Subcommand;
 use super::{Exit, Failure, Global, open, output};
 use besom_config::keys::suggestion;
 use besom_config::map::Retaining;
+use besom_config::quantity::duration_argument;
 use besom_config::template::Template;
 use besom_config::{Overrides, file, map, printable, read, schema, template};
 
@@ -31,37 +32,31 @@ pub enum Verb {
     ///
     /// The section is a proposal: confirm what a comment asks to confirm, then run `besom check --store`. A foreign
     /// key to a table that the file maps becomes an anchor. The database is only read.
-    Map {
-        /// Name of the table or view (on PostgreSQL, SCHEMA.TABLE if it is not on the search path).
-        table: String,
-        /// Name of the collection (default: the name of the table, without its schema).
-        #[arg(long)]
-        name: Option<String>,
-        /// Column with the tenant, if the table has tenants.
-        #[arg(long, value_name = "COLUMN")]
-        tenant: Option<String>,
-        /// Columns that identify a row (default: the primary key, or else a unique index).
-        #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
-        key: Vec<String>,
-        /// Also a task that deletes rows of this age; without a mode, it only shows them.
-        #[arg(long, value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
-        older_than: Option<Duration>,
-        /// Column that tells the age of a row, for the task (default: the only one of this kind).
-        #[arg(long, value_name = "COLUMN", requires = "older_than")]
-        by: Option<String>,
-        /// Add the sections at the end of the configuration file.
-        #[arg(long)]
-        write: bool,
-    },
+    Map(Mapping),
 }
 
-/// The options of `besom config map`.
-struct Mapping {
+/// What `besom config map` is given.
+#[derive(Debug, clap::Args)]
+pub struct Mapping {
+    /// Name of the table or view (on PostgreSQL, SCHEMA.TABLE if it is not on the search path).
+    table: String,
+    /// Name of the collection (default: the name of the table, without its schema).
+    #[arg(long)]
     name: Option<String>,
+    /// Column with the tenant, if the table has tenants.
+    #[arg(long, value_name = "COLUMN")]
     tenant: Option<String>,
+    /// Columns that identify a row (default: the primary key, or else a unique index).
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     key: Vec<String>,
+    /// Also a task that deletes rows of this age; without a mode, it only shows them.
+    #[arg(long, value_name = "SPAN", value_parser = duration_argument)]
     older_than: Option<Duration>,
+    /// Column that tells the age of a row, for the task (default: the only one of this kind).
+    #[arg(long, value_name = "COLUMN", requires = "older_than")]
     by: Option<String>,
+    /// Add the sections at the end of the configuration file.
+    #[arg(long)]
     write: bool,
 }
 
@@ -72,10 +67,7 @@ impl Verb {
     /// A file that cannot be written, or a table that cannot be read or mapped.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
-            Verb::Map { table, name, tenant, key, older_than, by, write } => {
-                let mapping = Mapping { name, tenant, key, older_than, by, write };
-                mapped(global, &table, mapping).await?;
-            }
+            Verb::Map(mapping) => mapped(global, mapping).await?,
             Verb::Schema => {
                 let text = serde_json::to_string_pretty(&schema())
                     .map_err(|e| Failure::Failed(e.to_string()))?;
@@ -107,8 +99,9 @@ impl Verb {
 }
 
 /// Prints the sections of a table, or adds them to the file.
-async fn mapped(global: &Global, table: &str, mapping: Mapping) -> Result<(), Failure> {
-    let Mapping { name, tenant, key, older_than, by, write } = mapping;
+async fn mapped(global: &Global, mapping: Mapping) -> Result<(), Failure> {
+    let Mapping { table, name, tenant, key, older_than, by, write } = mapping;
+    let table = &*table;
     let overrides = Overrides::from_env(global.set.clone());
     let parsed = read(&global.config, &overrides)?;
     let model = collections_for(&parsed.plugins());
@@ -149,10 +142,7 @@ async fn mapped(global: &Global, table: &str, mapping: Mapping) -> Result<(), Fa
     if let Some(remark) = remark {
         section.push_str(&format!("\n{}\n", printable(&remark)));
     }
-    let task = match older_than {
-        Some(age) => Some(retaining(&collection, by, age)?),
-        None => None,
-    };
+    let task = older_than.map(|age| retaining(&collection, by, age)).transpose()?;
     if let Some(task) = &task {
         section.push_str(&format!("\n{}", task.section(&name)));
     }

@@ -113,46 +113,44 @@ fn entering(schema: &str) -> String {
 /// Returns statements, commented out, without which `besom undo` is refused: what the tasks take away is put
 /// back, and what they add is removed.
 fn undoing(collections: &Collections, wanted: &BTreeMap<String, Wanted>, role: &str) -> String {
-    let role = quote(role);
-    let mut lines = String::new();
-    for (name, wanted) in wanted {
-        let Some(collection) = collections.get(name) else { continue };
+    let undoes = |wanted: &Wanted| {
         let adds = wanted.operations.insert || wanted.whole;
-        let rights = match (wanted.operations.delete, adds) {
-            (true, true) => "INSERT, DELETE",
-            (true, false) => "INSERT",
-            (false, true) => "DELETE",
-            (false, false) => continue,
-        };
-        let table = table_of(collection);
-        lines.push_str(&format!("-- GRANT {rights} ON {table} TO {role};\n"));
-    }
-    if !lines.is_empty() {
-        lines.insert_str(
-            0,
-            "-- let `besom undo` put back what tasks have deleted, and remove what they have inserted\n",
-        );
-    }
-    let mut forcing = String::new();
-    for (name, wanted) in wanted {
-        let Some(collection) = collections.get(name) else { continue };
-        // A row that has taken the key of a deleted one gets all of its columns, and a changed one that is gone comes
-        // back.
-        let rights = match (wanted.operations.delete, wanted.operations.update) {
-            (true, _) => "UPDATE",
-            (false, true) => "INSERT",
-            (false, false) => continue,
-        };
-        let table = table_of(collection);
-        forcing.push_str(&format!("-- GRANT {rights} ON {table} TO {role};\n"));
-    }
-    if !forcing.is_empty() {
-        lines.push_str(
-            "-- let `besom undo --force-keys` put rows back in place of others, or that are gone\n",
-        );
-        lines.push_str(&forcing);
-    }
-    lines
+        match (wanted.operations.delete, adds) {
+            (true, true) => Some("INSERT, DELETE"),
+            (true, false) => Some("INSERT"),
+            (false, true) => Some("DELETE"),
+            (false, false) => None,
+        }
+    };
+    // A row that has taken the key of a deleted one gets all of its columns, and a changed one that is gone comes back.
+    let forces = |wanted: &Wanted| match (wanted.operations.delete, wanted.operations.update) {
+        (true, _) => Some("UPDATE"),
+        (false, true) => Some("INSERT"),
+        (false, false) => None,
+    };
+    let heading =
+        "let `besom undo` put back what tasks have deleted, and remove what they have inserted";
+    let forced = "let `besom undo --force-keys` put rows back in place of others, or that are gone";
+    let lines = |heading, rights: &dyn Fn(&Wanted) -> Option<&'static str>| {
+        proposed((collections, wanted), role, heading, rights)
+    };
+    lines(heading, &undoes) + &lines(forced, &forces)
+}
+
+/// Statements, commented out, that grant these rights on each collection, under a heading; empty: there are none.
+fn proposed(
+    (collections, wanted): (&Collections, &BTreeMap<String, Wanted>),
+    role: &str,
+    heading: &str,
+    rights: &dyn Fn(&Wanted) -> Option<&'static str>,
+) -> String {
+    let role = quote(role);
+    let grant = |(name, wanted): (&String, &Wanted)| {
+        let table = table_of(collections.get(name)?);
+        Some(format!("-- GRANT {} ON {table} TO {role};\n", rights(wanted)?))
+    };
+    let lines: String = wanted.iter().filter_map(grant).collect();
+    if lines.is_empty() { lines } else { format!("-- {heading}\n{lines}") }
 }
 
 fn table_of(collection: &Collection) -> String {

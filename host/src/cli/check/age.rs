@@ -32,12 +32,10 @@ pub(super) fn by_name(resolved: &mut Resolved) {
 }
 
 /// Warns of columns of which no row has an instant that is still to come.
-pub(super) fn by_rows(resolved: &mut Resolved, past: &[TaskName]) {
-    for (task, of) in ageless(resolved) {
-        if past.contains(&task) {
-            let why = format!("no row of `{}` has one that is still to come", of.rows);
-            warn(resolved, &task, &of, &why);
-        }
+pub(super) fn by_rows(resolved: &mut Resolved, past: &[(TaskName, UpToNow)]) {
+    for (task, of) in past {
+        let why = format!("no row of `{}` has one that is still to come", of.rows);
+        warn(resolved, task, of, &why);
     }
 }
 
@@ -58,7 +56,7 @@ fn warn(resolved: &mut Resolved, task: &TaskName, of: &UpToNow, why: &str) {
 pub(super) async fn past(
     store: &dyn Store,
     resolved: &Resolved,
-) -> Result<Vec<TaskName>, store::Error> {
+) -> Result<Vec<(TaskName, UpToNow)>, store::Error> {
     let mut past = Vec::new();
     let unclear = ageless(resolved).into_iter().filter(|(_, of)| of.says == Says::Nothing);
     for (task, of) in unclear {
@@ -82,7 +80,7 @@ pub(super) async fn past(
         };
         let view = store.snapshot(LOOK_MAX).await?;
         if is_past(&*view, mapped.tenant.is_some(), &range, &now).await? {
-            past.push(task);
+            past.push((task, of));
         }
     }
     Ok(past)
