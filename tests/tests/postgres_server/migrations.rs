@@ -101,7 +101,7 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     });
 }
 
-/// A unique index of a table does not cover the tables that inherit from it.
+/// The index that keeps keys apart may be dropped while a host serves.
 #[test]
 fn a_key_of_several_rows_changes_none_of_them() {
     block_on(async {
@@ -116,8 +116,8 @@ fn a_key_of_several_rows_changes_none_of_them() {
             product.world.write(vec![thing("twin", 1), thing("one", 1)]).await;
             product
                 .sql(
-                    "CREATE TABLE more () INHERITS (things);
-                     INSERT INTO more SELECT * FROM ONLY things WHERE id = 'twin'",
+                    "ALTER TABLE things DROP CONSTRAINT things_pkey;
+                     INSERT INTO things SELECT * FROM things WHERE id = 'twin'",
                 )
                 .await;
             product.world.planned("task", in_one_stream(&["twin", "one"])).await;

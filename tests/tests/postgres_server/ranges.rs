@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test};
-use besom_core::value::{Row, Value};
+use besom_core::value::{Field, Row, Value};
 use besom_ports::store::Outcome;
 use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
@@ -180,6 +180,38 @@ fn a_foreign_key_that_deletes_other_rows_holds_the_task_once_it_is_made() {
         let item = world.log("task").await.remove(0);
         world.commit(vec![(&item, apply(vec![], delete("parents")))]).await;
         assert_eq!(world.rows("children", &["seq"]).await.len(), 0);
+        world.balanced().await;
+    });
+}
+
+/// A table may inherit at any time, and the statements then change its rows as well.
+#[test]
+fn a_table_that_inherits_while_a_host_serves_keeps_its_rows() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.settle(candidate("before"), apply(vec![], delete("things"))).await;
+        world.write(vec![thing("t", 1)]).await;
+        let heir = "CREATE TABLE heirs (LIKE things); INSERT INTO heirs SELECT * FROM things;
+             ALTER TABLE heirs INHERIT things";
+        product.batch_execute(heir).await.unwrap();
+        let title = vec![Field { name: "title".into(), value: text("new") }];
+        let key = vec![text("t")];
+        let single = Change::Update { collection: "things".into(), key, fields: title };
+        for (key, changes) in [("single", vec![single]), ("range", delete("things"))] {
+            let said = world.refusal(candidate(key), apply(vec![], changes)).await;
+            assert!(said.starts_with("heirs inherits from things"), "{said}");
+        }
+        let sql = "SELECT count(*) FROM ONLY heirs WHERE title IS DISTINCT FROM 'new'";
+        assert_eq!(product.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 1);
+        product.batch_execute("ALTER TABLE heirs NO INHERIT things").await.unwrap();
+        for item in world.log("task").await {
+            world.commit(vec![(&item, apply(vec![], delete("things")))]).await;
+        }
+        assert_eq!(world.rows("things", &["id"]).await.len(), 0);
+        assert_eq!(product.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 1);
         world.balanced().await;
     });
 }

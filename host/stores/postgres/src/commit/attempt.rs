@@ -232,7 +232,7 @@ impl<'a> Attempt<'a> {
             ledger.push(write, Changed::default())?;
         }
         let columns = whole::Asked::send(&mut pipeline, self.kept_tables());
-        let cascades = self.ask_cascades(&mut pipeline);
+        let reach = self.ask_reach(&mut pipeline);
         let taken = ledger.take_all(&mut pipeline, self.care.look_up);
         write_runs(&tally, &mut pipeline);
         let left = runs_left(&tally);
@@ -258,9 +258,7 @@ impl<'a> Attempt<'a> {
             let words = "the columns of a table have changed a moment ago";
             return Err(Error::Busy(words.into()).into());
         }
-        if let Some(cascades) = cascades {
-            self.no_cascade(&answers[cascades])?;
-        }
+        self.reaches_no_other(&reach, &answers)?;
         if let Some(asked) = asked {
             self.read_effects(&works, asked, &mut answers, &mut decided)?;
         }

@@ -22,6 +22,23 @@ const CASCADES: &str = "SELECT f.confrelid, f.conrelid,
   FROM pg_constraint f
   WHERE f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0 AND f.confrelid = ANY($1::oid[])";
 
+/// Tables that inherit from the tables `$1`, other than partitions: statements change their rows as well.
+const INHERITORS: &str = "SELECT h.inhparent::regclass::text, h.inhrelid::regclass::text
+  FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhparent
+  WHERE c.relkind = 'r' AND h.inhparent = ANY($1::oid[]) LIMIT 1";
+
+/// What the catalog is asked after the changes of a batch, in the same transaction.
+pub(super) struct Reach {
+    cascades: Option<usize>,
+    inheritors: Option<usize>,
+}
+
+/// The identifiers of tables, each once.
+fn oids<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<u32> {
+    let oids: BTreeSet<u32> = tables.filter_map(|table| Some(table.found.as_ref()?.oid)).collect();
+    oids.into_iter().collect()
+}
+
 impl<'a> Attempt<'a> {
     /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are
     /// found as the foreign key finds them. That they are not is no item's fault.
@@ -52,18 +69,36 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Asks by which foreign keys the database itself deletes rows with those of this batch, after they are deleted:
-    /// until the transaction ends, nobody can add one.
-    pub(super) fn ask_cascades(&self, pipeline: &mut Pipeline<'a>) -> Option<usize> {
-        let tables = self.deleted().filter(|table| !table.collection.accept_cascades);
-        let tables: BTreeSet<u32> =
-            tables.filter_map(|table| Some(table.found.as_ref()?.oid)).collect();
-        let tables: Vec<u32> = tables.into_iter().collect();
-        (!tables.is_empty()).then(|| pipeline.push(CASCADES, params![tables]))
+    /// Asks which other rows the changes of this batch have reached: by foreign keys, which nobody can add until the
+    /// transaction ends, and by inheritance, as the statements before saw it.
+    pub(super) fn ask_reach(&self, pipeline: &mut Pipeline<'a>) -> Reach {
+        let mut ask = |sql, tables: Vec<u32>| {
+            (!tables.is_empty()).then(|| pipeline.push(sql, params![tables]))
+        };
+        let cascading = self.deleted().filter(|table| !table.collection.accept_cascades);
+        let changes = |change: &Change| !matches!(change, Change::Insert { .. });
+        Reach {
+            cascades: ask(CASCADES, oids(cascading)),
+            inheritors: ask(INHERITORS, oids(self.touched(changes))),
+        }
+    }
+
+    /// Refuses the batch if it has changed rows that it may not reach. That is no item's fault.
+    pub(super) fn reaches_no_other(&self, reach: &Reach, answers: &[Vec<Row>]) -> Job<()> {
+        if let Some(row) = reach.inheritors.and_then(|place| answers[place].first()) {
+            let (above, other): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+            let why = format!(
+                "{other} inherits from {above}: its rows would be changed as if they were rows of {above}; make it a \
+                 partition, or end the inheritance (ALTER TABLE {other} NO INHERIT {above}) and map it by itself; work \
+                 continues then"
+            );
+            return Err(Error::Refused(Cause::Schema, why).into());
+        }
+        reach.cascades.map_or(Ok(()), |place| self.no_cascade(&answers[place]))
     }
 
     /// Refuses the batch if the database deletes rows that are neither kept nor counted. That is no item's fault.
-    pub(super) fn no_cascade(&self, rows: &[Row]) -> Job<()> {
+    fn no_cascade(&self, rows: &[Row]) -> Job<()> {
         for row in rows {
             let (to, of): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
             let columns: Vec<&str> = row.try_get(2)?;
@@ -89,12 +124,16 @@ impl<'a> Attempt<'a> {
 
     /// The tables of which rows are deleted, with those of dependants; one may be there several times.
     fn deleted(&self) -> impl Iterator<Item = &'a Table> {
+        self.touched(|change| change.deletes() || change.into().is_some())
+    }
+
+    /// The tables that some of the changes name, with those of dependants; one may be there several times.
+    fn touched(&self, changes: impl Fn(&Change) -> bool) -> impl Iterator<Item = &'a Table> {
         let (all, mapping) = (self.setting.collections, self.setting.mapping);
-        let goes = |change: &&Change| change.deletes() || (*change).into().is_some();
-        let deletes = proposals(self.batch).flat_map(move |of| of.changes.iter().filter(goes));
+        let changed = proposals(self.batch).flat_map(|of| &of.changes).filter(move |c| changes(c));
         let beneath = |name| all_dependants(all, name).into_iter().map(|other| &*other.name);
-        let names = deletes.filter_map(Change::collection);
-        names
+        changed
+            .filter_map(Change::collection)
             .flat_map(move |name| std::iter::once(name).chain(beneath(name)))
             .filter_map(|name| Some(&**mapping.table(name).ok()?))
     }
