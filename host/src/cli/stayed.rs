@@ -19,8 +19,8 @@ pub struct Stayed {
     pub stayed: u64,
 }
 
-/// Why rows stay.
-const WHY: &str = "changed since, held by others, or outside the range by now";
+/// Why rows stay, but for the last reason.
+const WHY: &str = "changed since, locked by others, outside the range by now";
 
 /// Number of runs of a pass that are named in words.
 const RUNS_NAMED: usize = 3;
@@ -96,8 +96,8 @@ pub fn in_runs(runs: &[Stayed], refused: bool) -> Option<String> {
 
 fn why(refused: bool) -> String {
     match refused {
-        true => format!("{WHY}, or refused by the database"),
-        false => WHY.to_owned(),
+        true => format!("{WHY}, kept by a trigger or a policy, or refused by the database"),
+        false => format!("{WHY}, or kept by a trigger or a policy"),
     }
 }
 
@@ -116,17 +116,17 @@ mod tests {
         assert_eq!(
             in_runs(&[run(1, 0), run(2, 3)], false).as_deref(),
             Some(
-                "rows stayed, changed since, held by others, or outside the range by now: 3 of 10 planned rows in run 2 \
-                 (`besom runs show 2`)"
+                "rows stayed, changed since, locked by others, outside the range by now, or kept by a trigger or a \
+                 policy: 3 of 10 planned rows in run 2 (`besom runs show 2`)"
             )
         );
         let many: Vec<Stayed> = (1..=5).map(|number| run(number, number)).collect();
         assert_eq!(
             in_runs(&many, true).as_deref(),
             Some(
-                "rows stayed, changed since, held by others, or outside the range by now, or refused by the database: 3 \
-                 of 10 planned rows in run 3, 4 of 10 planned rows in run 4, 5 of 10 planned rows in run 5, others in 2 \
-                 earlier runs (`besom runs show 5`)"
+                "rows stayed, changed since, locked by others, outside the range by now, kept by a trigger or a policy, \
+                 or refused by the database: 3 of 10 planned rows in run 3, 4 of 10 planned rows in run 4, 5 of 10 \
+                 planned rows in run 5, others in 2 earlier runs (`besom runs show 5`)"
             )
         );
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(run(1, 0).words(true), "0 of 10");
         assert_eq!(
             run(1, 4).words(false),
-            "4 of 10: changed since, held by others, or outside the range by now"
+            "4 of 10: changed since, locked by others, outside the range by now, or kept by a trigger or a policy"
         );
     }
 }

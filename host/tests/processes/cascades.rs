@@ -239,8 +239,8 @@ fn rows_that_stay_are_counted() {
     assert_eq!(site.said(&["review", "approve", "1"]).0, 0);
     let passed = site.besom(&["run", "--output", "json"]);
     let said = String::from_utf8_lossy(&passed.stderr);
-    let counted = "rows stayed, changed since, held by others, or outside the range by now: 9 of 25 planned rows in run \
-                   1 (`besom runs show 1`)";
+    let counted = "rows stayed, changed since, locked by others, outside the range by now, or kept by a trigger or a policy: \
+                   9 of 25 planned rows in run 1 (`besom runs show 1`)";
     assert!(said.contains(counted), "{said}");
     let passed: Value = serde_json::from_slice(&passed.stdout).expect("JSON");
     let stayed = serde_json::json!([{ "run": 1, "planned_rows": 25, "stayed": 9 }]);
@@ -259,7 +259,7 @@ fn rows_that_stay_are_counted() {
     assert_eq!(items, [[0, 5], [6, 4], [10, 0]], "{shown:#}");
     let shown = site.besom(&["runs", "show", "1"]).stdout;
     let shown = String::from_utf8_lossy(&shown);
-    let stayed = "9 of 25: changed since, held by others, or outside the range by now";
+    let stayed = "9 of 25: changed since, locked by others, outside the range by now, or kept by a trigger or a policy";
     assert!(shown.contains(stayed) && shown.contains(" STAYED "), "{shown}");
     site.balanced();
 }
