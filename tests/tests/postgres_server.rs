@@ -19,6 +19,8 @@ mod jobs;
 mod lease;
 #[path = "postgres_server/migrations.rs"]
 mod migrations;
+#[path = "postgres_server/newest.rs"]
+mod newest;
 #[path = "postgres_server/nudges.rs"]
 mod nudges;
 #[path = "postgres_server/numbers.rs"]

@@ -72,7 +72,8 @@ pub fn faults(task: &TaskDefinition, collections: &Collections, on: Dialect) -> 
         match (rows, kind) {
             // Of a column that tells an age, only the index can be missing.
             (Some(rows), Some(Kind::Timestamp | Kind::Date)) => {
-                let (create, views) = (index_for(rows, by, on), of_views(on));
+                let per = Some(text(task, "per")).filter(|per| rows.columns.contains_key(*per));
+                let (create, views) = (index_for(rows, per, by, on), of_views(on));
                 wrong.message =
                     format!("{}. If the table has none: {create} ({views})", wrong.message);
             }
@@ -140,7 +141,7 @@ pub fn remark(rows: &Collection, on: Dialect) -> Option<String> {
         format!(
             "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
              before it: {}",
-            index_for(rows, by, on)
+            index_for(rows, None, by, on)
         )
     })
 }
@@ -179,12 +180,14 @@ pub fn age_of(rows: &Collection) -> Result<&str, String> {
     Err(format!("name the column that tells the age of a row with --by: {among}{note}"))
 }
 
-/// The statement that creates an index for reads by this column: with the tenant before it, and the key after it.
-fn index_for(rows: &Collection, by: &str, on: Dialect) -> String {
-    let order = rows.order_of(&[by.to_owned()]);
+/// The statement that creates an index for reads by this column: with the tenant and the column of the groups before
+/// it, and the key after it.
+fn index_for(rows: &Collection, per: Option<&str>, by: &str, on: Dialect) -> String {
+    let first: Vec<String> = per.into_iter().chain([by]).map(str::to_owned).collect();
+    let order = rows.order_of(&first);
     let columns: Vec<String> = rows.tenant.iter().chain(&order).map(|name| quoted(name)).collect();
     let table = rows.table.rsplit('.').next().unwrap_or_default();
-    let (name, columns) = (quoted(&format!("{table}_by_{by}")), columns.join(", "));
+    let (name, columns) = (quoted(&format!("{table}_by_{}", first.join("_"))), columns.join(", "));
     let beside = match on {
         Dialect::Sqlite => "",
         // Others write to the table meanwhile.
@@ -206,13 +209,19 @@ pub fn in_ranges(task: &TaskDefinition, now: Time) -> Option<String> {
 /// 'purchase'`; none: it has another plugin.
 pub fn rule(task: &TaskDefinition, at: Time) -> Option<String> {
     let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
-    let rows = rows_of(task);
     let age = age(task).saturating_mul(1_000);
     let before = Time(at.0.saturating_sub(age));
-    Some(match text(task, "where") {
-        "" => format!("rows of {rows} with {by} before {before}"),
-        condition => format!("rows of {rows} with {by} before {before}, where {condition}"),
-    })
+    let mut rule = format!("rows of {} with {by} before {before}", rows_of(task));
+    match (keep(task), text(task, "per")) {
+        (0, _) => {}
+        (keep, "") => rule.push_str(&format!(", beyond the newest {keep}")),
+        (keep, per) => rule.push_str(&format!(", beyond the newest {keep} of each {per}")),
+    }
+    match text(task, "where") {
+        "" => {}
+        condition => rule.push_str(&format!(", where {condition}")),
+    }
+    Some(rule)
 }
 
 /// What the name of a column says of its instants.
@@ -311,11 +320,11 @@ pub struct UpToNow {
     pub done: &'static str,
 }
 
-/// A task of which rows are old enough as soon as their instant has passed; none: they have to be older, or it has
-/// another plugin.
+/// A task of which all rows are old enough as soon as their instant has passed; none: they have to be older, the
+/// newest of them stay, or it has another plugin.
 pub fn up_to_now(task: &TaskDefinition) -> Option<UpToNow> {
     let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
-    if age(task) != 0 {
+    if age(task) != 0 || keep(task) != 0 {
         return None;
     }
     Some(UpToNow {
@@ -362,6 +371,9 @@ fn judged(task: &TaskDefinition) -> Option<(Described, Option<Described>, Rules)
         condition: text("where"),
         action: text("action"),
         set: text("set"),
+        keep: keep(task),
+        per: text("per"),
+        chunk: number(task, "chunk").unwrap_or(0),
     };
     Some((of(ROWS)?, of(INTO), rules))
 }
@@ -374,6 +386,11 @@ fn rows_of(task: &TaskDefinition) -> &str {
 /// How old the rows of a task are at least, in milliseconds.
 fn age(task: &TaskDefinition) -> i64 {
     number(task, "older_than").unwrap_or(0)
+}
+
+/// How many of the newest rows of each group stay.
+fn keep(task: &TaskDefinition) -> i64 {
+    number(task, "keep").unwrap_or(0)
 }
 
 /// A setting that is a number.

@@ -17,6 +17,7 @@ mod leadership;
 mod life;
 mod load;
 mod modes;
+mod newest;
 mod odd_values;
 mod pass;
 mod plugins;

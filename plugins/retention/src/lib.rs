@@ -1,5 +1,5 @@
-//! Built-in task `retention`: deletes, moves or changes rows that are older than a given age, of any table that
-//! the configuration maps.
+//! Built-in task `retention`: deletes, moves or changes rows that are older than a given age, or than the newest
+//! rows of their group, of any table that the configuration maps.
 //!
 //! ```toml
 //! [tasks.old-sessions]
@@ -14,6 +14,7 @@
 
 pub mod condition;
 mod hints;
+mod newest;
 mod sets;
 mod token;
 
@@ -26,6 +27,7 @@ use besom_sdk::{Comparison, Condition as Tested, Page, Range, scanned};
 pub use besom_sdk::{Described, PartialIndex};
 use condition::{Assignments, Columns, Condition, Kind};
 pub use condition::{Fault, Written};
+use newest::Keep;
 use sets::Place;
 
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
@@ -74,6 +76,12 @@ pub struct Rules {
     pub action: String,
     /// The columns that are set.
     pub set: String,
+    /// How many of the newest rows of each group stay; 0: rows stay because of their age only.
+    pub keep: i64,
+    /// The column of which all rows of a group have the same value; empty: all rows are one group.
+    pub per: String,
+    /// The number of rows of one item; 0: each row is an item.
+    pub chunk: i64,
 }
 
 /// A fault of a setting.
@@ -106,24 +114,35 @@ pub struct Plan {
 struct Way {
     /// None: the key.
     index: Option<String>,
-    /// At least one, of the same length.
+    /// At least one, of the same length; without the value of a group.
     prefixes: Vec<Vec<Value>>,
+    /// Which rows stay whatever their age is.
+    keep: Option<Keep>,
+}
+
+/// What a way has to serve.
+struct Wanted<'a> {
+    by: &'a str,
+    condition: &'a Condition,
+    keep: Option<&'a Keep>,
 }
 
 impl Way {
-    /// The way by an index with these columns; none: it has a column before `by` that the condition does not fix,
-    /// or too many parts.
-    fn by(
-        index: Option<&String>,
-        columns: &[String],
-        by: &str,
-        condition: &Condition,
-    ) -> Option<Way> {
+    /// The way by an index with these columns; none: it has a column before `by` that the condition does not fix
+    /// and that names no groups, or too many parts.
+    fn by(index: Option<&String>, columns: &[String], wanted: &Wanted<'_>) -> Option<Way> {
+        let Wanted { by, condition, keep } = wanted;
         let before = columns.iter().position(|column| column == by)?;
+        let before = &columns[..before];
+        let keep =
+            keep.map(|keep| keep.placed(before)).map_or(Some(None), |keep| keep.map(Some))?;
+        let per = keep.as_ref().and_then(|keep| keep.per.as_ref());
+        // A group has rows of one part.
+        let parts_max = if keep.is_some() { 1 } else { PREFIXES_MAX };
         let mut prefixes = vec![Vec::new()];
-        for column in &columns[..before] {
+        for column in before.iter().filter(|column| Some(*column) != per) {
             let values = condition.fixed(column)?;
-            if prefixes.len() * values.len() > PREFIXES_MAX {
+            if prefixes.len() * values.len() > parts_max {
                 return None;
             }
             let with = |prefix: &Vec<Value>| {
@@ -132,12 +151,14 @@ impl Way {
             };
             prefixes = prefixes.iter().flat_map(with).collect();
         }
-        Some(Way { index: index.cloned(), prefixes })
+        Some(Way { index: index.cloned(), prefixes, keep })
     }
 
     /// The way by the index of that name, or by the one with the most fixed columns before `by`; of several, one that
     /// leaves out rows, then the key, then the one with the fewest columns.
-    fn of(rows: &Described, name: &str, by: &str, condition: &Condition) -> Result<Way, Wrong> {
+    fn of(rows: &Described, name: &str, wanted: &Wanted<'_>) -> Result<Way, Wrong> {
+        let Wanted { by, condition, keep } = wanted;
+        let per = keep.and_then(|keep| keep.per.as_deref());
         let wrong = |setting, message| Err(Wrong { setting, range: None, message });
         let whole = rows.indexes.iter().map(|(name, columns)| (Some(name), columns, &[][..]));
         let partial =
@@ -147,14 +168,13 @@ impl Way {
         let lost = |not_null: &[String]| {
             let may_be_null = |column: &&String| {
                 let null = |of: &str| (of == column.as_str()).then_some(Value::Null);
-                *column != by && !condition.fails(&null, Time(0))
+                column != by && !condition.fails(&null, Time(0))
             };
             not_null.iter().find(may_be_null).cloned()
         };
         if name.is_empty() {
             let ways = all.filter_map(|(index, columns, not_null)| {
-                let way =
-                    Way::by(index, columns, by, condition).filter(|_| lost(not_null).is_none())?;
+                let way = Way::by(index, columns, wanted).filter(|_| lost(not_null).is_none())?;
                 let fixed = way.prefixes[0].len();
                 let rank =
                     (Reverse(fixed), Reverse(not_null.len()), index.is_some(), columns.len());
@@ -163,10 +183,22 @@ impl Way {
             let best = ways.min_by_key(|(rank, _)| *rank);
             return best.map(|(_, way)| way).map_or_else(
                 || {
-                    let message = format!(
-                        "no mapped index begins with `{by}`, or with columns that `where` fixes before it, so all \
-                         rows would be read: create an index on it, and add it to the indexes of the collection"
-                    );
+                    let message = match (per, keep) {
+                        (Some(per), _) => format!(
+                            "no mapped index begins with `{per}` and `{by}`, beside columns that `where` fixes to one \
+                             value, so all rows would be read: create an index on both, and add it to the indexes of the \
+                             collection"
+                        ),
+                        (None, Some(_)) => format!(
+                            "no mapped index begins with `{by}`, or with columns that `where` fixes to one value before \
+                             it, so all rows would be read: create an index on it, and add it to the indexes of the \
+                             collection"
+                        ),
+                        (None, None) => format!(
+                            "no mapped index begins with `{by}`, or with columns that `where` fixes before it, so all \
+                             rows would be read: create an index on it, and add it to the indexes of the collection"
+                        ),
+                    };
                     wrong("by", message)
                 },
                 Ok,
@@ -180,12 +212,23 @@ impl Way {
             let names = names.join(", ");
             return wrong("index", format!("there is no index `{name}`; the indexes are {names}"));
         };
-        let Some(way) = Way::by(index, columns, by, condition) else {
-            let message = format!(
-                "the index `{name}` ({}) does not begin with `{by}`, and `where` does not fix the columns before it, \
-                 as with `state = 'done'` or `state in ('done', 'failed')`, to at most {PREFIXES_MAX} values",
-                columns.join(", ")
-            );
+        let Some(way) = Way::by(index, columns, wanted) else {
+            let columns = columns.join(", ");
+            let message = match (per, keep) {
+                (Some(per), _) => format!(
+                    "the index `{name}` ({columns}) does not begin with `{per}` and `{by}`, beside columns that `where` \
+                     fixes to one value, as with `state = 'done'`"
+                ),
+                (None, Some(_)) => format!(
+                    "the index `{name}` ({columns}) does not begin with `{by}`, and `where` does not fix the columns \
+                     before it to one value, as with `state = 'done'`"
+                ),
+                (None, None) => format!(
+                    "the index `{name}` ({columns}) does not begin with `{by}`, and `where` does not fix the columns \
+                     before it, as with `state = 'done'` or `state in ('done', 'failed')`, to at most {PREFIXES_MAX} \
+                     values"
+                ),
+            };
             return wrong("index", message);
         };
         match lost(not_null) {
@@ -247,12 +290,18 @@ fn planned(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result<
     let tells = tells_age(&mapped, by).map_err(&mut keep).is_ok();
     let condition =
         Condition::read(&rules.condition, &mapped).map_err(|f| keep(within("where")(f))).ok();
-    let way = condition
-        .as_ref()
-        .filter(|_| tells)
-        .and_then(|condition| Way::of(rows, &rules.index, by, condition).map_err(&mut keep).ok());
+    let newest = Keep::read(rules, &mapped).map_err(&mut keep).ok();
+    let way = condition.as_ref().filter(|_| tells).zip(newest.as_ref());
+    let way = way.and_then(|(condition, newest)| {
+        let wanted = Wanted { by, condition, keep: newest.as_ref() };
+        Way::of(rows, &rules.index, &wanted).map_err(&mut keep).ok()
+    });
     let action = action(rows, into, rules, condition.as_ref()).map_err(&mut keep).ok();
-    let (Some(condition), Some(way), Some(action)) = (condition, way, action) else {
+    if let (Some(condition), Some(Some(newest)), Some(action)) = (&condition, &newest, &action) {
+        newest.faults(rules, condition, action).map(&mut keep);
+    }
+    let (Some(condition), Some(way), Some(action), true) = (condition, way, action, all.is_empty())
+    else {
         return Err(all);
     };
     let by_day = mapped.kind(by) == Some(Kind::Date);
@@ -404,10 +453,18 @@ impl Plan {
             Value::Date(day) => Day(day) <= Day::of(oldest),
             _ => false,
         };
+        is_old && self.meets(value, now)
+    }
+
+    /// Whether a row has an age and is meant, however old it is.
+    fn meets(&self, value: &dyn Fn(&str) -> Value, now: Time) -> bool {
+        let tells = match value(&self.by) {
+            Value::Timestamp(_) => !self.by_day,
+            Value::Date(_) => self.by_day,
+            _ => false,
+        };
         let is_of_kind = |(column, kind): &(String, Kind)| kind.has(&value(column));
-        is_old
-            && self.kinds.iter().all(is_of_kind)
-            && self.condition.holds(value, now) == Some(true)
+        tells && self.kinds.iter().all(is_of_kind) && self.condition.holds(value, now) == Some(true)
     }
 
     /// The columns that the decision depends on, without repetition.
@@ -435,7 +492,11 @@ struct Call {
 }
 
 fn call(ctx: &Context) -> Result<Call> {
+    let chunk: i64 = ctx.setting("chunk")?;
     let rules = Rules {
+        chunk,
+        keep: ctx.setting("keep")?,
+        per: ctx.setting("per")?,
         by: ctx.setting("by")?,
         index: ctx.setting("index")?,
         condition: ctx.setting("where")?,
@@ -449,7 +510,6 @@ fn call(ctx: &Context) -> Result<Call> {
         },
     )?;
     let oldest = ctx.now.minus_ms(ctx.duration_ms("older_than")?).max(FIRST);
-    let chunk: i64 = ctx.setting("chunk")?;
     Ok(Call { plan, oldest, chunk: u32::try_from(chunk).unwrap_or_default() })
 }
 
@@ -465,11 +525,16 @@ impl Call {
 
     /// The same by these conditions.
     fn range_by(&self, ctx: &Context, conditions: condition::All) -> Result<Range> {
+        let columns = self.read_columns(ctx)?;
+        Ok(self.range_of(conditions, &self.plan.way.prefixes[0]).columns(columns))
+    }
+
+    /// The key, and the columns that the decision depends on.
+    fn read_columns<'a>(&'a self, ctx: &'a Context) -> Result<impl Iterator<Item = &'a str>> {
         let key = &ctx.described(ROWS)?.key;
         let others =
             self.plan.columns().into_iter().filter(|one| !key.iter().any(|own| own == one));
-        let columns = key.iter().map(String::as_str).chain(others);
-        Ok(self.range_of(conditions, &self.plan.way.prefixes[0]).columns(columns))
+        Ok(key.iter().map(String::as_str).chain(others))
     }
 
     fn candidate(&self, ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
@@ -511,7 +576,7 @@ fn values(row: &Row) -> impl Fn(&str) -> Value {
 impl Task for Retention {
     fn describe() -> Manifest {
         let mut manifest = Manifest::new("retention", env!("CARGO_PKG_VERSION"))
-            .doc("Deletes, moves or changes the rows of a collection that are older than an age.")
+            .doc("Deletes, moves or changes the rows of a collection that are older than an age, or than the newest of their group.")
             .setting(
                 Setting::text("by", "")
                     .required()
@@ -542,6 +607,15 @@ impl Task for Retention {
                     .maximum(CHUNK_MAX)
                     .doc("The number of rows that are changed together; 0: each row by itself."),
             )
+            .setting(
+                Setting::integer("keep", 0_i64)
+                    .minimum(0_i64)
+                    .maximum(newest::KEEP_MAX)
+                    .doc("How many of the newest rows of each group stay, whatever their age is; 0: age alone decides."),
+            )
+            .setting(Setting::text("per", "").doc(
+                "With `keep`: the column of which all rows of a group have the same value; empty: all rows are one group.",
+            ))
             .collection(Access::to(ROWS).described().read().update().delete())
             .collection(Access::to(INTO).described().insert().when_named());
         // Read by the host, as all settings that it uses itself.
@@ -555,7 +629,7 @@ impl Task for Retention {
     /// Only tells which tenants are scanned, so several parts of the index are one range here.
     fn candidates(ctx: &Context) -> Result<Range> {
         let call = call(ctx)?;
-        if call.plan.way.prefixes.len() == 1 {
+        if call.plan.way.prefixes.len() == 1 && call.plan.way.keep.is_none() {
             return call.range(ctx);
         }
         let oldest = call.plan.oldest(call.oldest);
@@ -571,6 +645,9 @@ impl Task for Retention {
     /// As by default, but the settings are read once for each page and not for each row.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let call = call(ctx)?;
+        if let Some(keep) = &call.plan.way.keep {
+            return call.scan_groups(ctx, keep, cursor, limit);
+        }
         if call.sets(ctx.now).is_some() {
             return call.scan_sets(ctx, cursor, limit);
         }
@@ -591,7 +668,11 @@ impl Task for Retention {
         for together in items.chunk_by(|a, b| a.payload.is_empty() == b.payload.is_empty()) {
             match together[0].payload.is_empty() {
                 true => verdicts.extend(call.act_on_rows(ctx, together)?),
-                false => verdicts.extend(together.iter().map(|item| call.act_on_set(ctx, item))),
+                false => verdicts.extend(
+                    together
+                        .iter()
+                        .map(|item| call.act_on_set(ctx, item).unwrap_or_else(Verdict::from)),
+                ),
             }
         }
         Ok(verdicts)
@@ -631,6 +712,9 @@ impl Call {
 
     fn act_on_rows(&self, ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
         let Call { plan, oldest, .. } = self;
+        if plan.way.keep.is_some() {
+            return Ok(items.iter().map(|_| Verdict::skip(sets::OTHERS)).collect());
+        }
         let oldest = *oldest;
         let columns = plan.columns();
         let rows = store::get_each(items, ROWS, &columns, Item::key_values)?;

@@ -5,7 +5,7 @@ use besom_sdk::prelude::*;
 use besom_sdk::{Page, Range, RowRange};
 
 use crate::condition::All;
-use crate::{Action, Call, INTO, Plan, ROWS, SOON_MS};
+use crate::{Action, Call, INTO, Plan, ROWS, SOON_MS, newest};
 
 /// Maximum number of statements for the rows of one item.
 const LISTS_MAX: usize = 8;
@@ -20,6 +20,10 @@ const PAGES_MAX: usize = 32;
 
 /// Maximum size of a place in an item, in bytes: a payload of 4 KiB has two.
 const PLACE_BYTES_MAX: usize = 2_040;
+/// Maximum size of a place in an item that also has the value of a group, in bytes.
+const GROUP_PLACE_BYTES_MAX: usize = 1_500;
+/// Why an item is left that does not go with the settings of the task.
+pub(crate) const OTHERS: &str = "planned by other settings";
 /// Maximum size of the key of an item, in bytes.
 const KEY_BYTES_MAX: usize = 1_024;
 
@@ -52,26 +56,34 @@ pub(crate) struct Part {
     pub(crate) after: Option<Vec<u8>>,
     pub(crate) until: Option<Vec<u8>>,
     pub(crate) rows: u32,
+    /// With `keep`: the name of the group, empty if all rows are one group.
+    pub(crate) group: Option<String>,
 }
 
 impl Part {
+    /// Rows of a group after this place.
+    pub(crate) fn of_group(name: &str, after: Option<Vec<u8>>, rows: u32) -> Part {
+        Part { prefix: 0, after, until: None, rows, group: Some(name.to_owned()) }
+    }
+
     /// No rows yet, after this place.
     fn from(place: &Place) -> Part {
-        Part { prefix: place.part, after: place.after.clone(), until: None, rows: 0 }
+        Part { prefix: place.part, after: place.after.clone(), until: None, rows: 0, group: None }
     }
 
     /// The item for its rows up to this place; `last` is what the last one is found by. A place that is too long is
     /// left out: the conditions say which rows are meant, and there are never more than planned.
-    fn item(&mut self, last: &[Value], until: &Option<Vec<u8>>) -> Result<Candidate> {
+    pub(crate) fn item(&mut self, last: &[Value], until: &Option<Vec<u8>>) -> Result<Candidate> {
         self.until.clone_from(until);
+        let is_too_long = if self.group.is_some() { is_long_of_group } else { is_long };
         for place in [&mut self.after, &mut self.until] {
-            place.take_if(|place| is_long(place));
+            place.take_if(|place| is_too_long(place));
         }
         Ok(Candidate::new(name_of(last)?).version(self.rows).payload(self.pack()))
     }
 
     /// As the payload of an item: the number of rows, then each place, with its length before it, then the number of
-    /// the prefix if it is not the first.
+    /// the prefix if it is not the first or if the value of a group follows.
     pub(crate) fn pack(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
         for place in [&self.after, &self.until] {
@@ -79,8 +91,12 @@ impl Part {
             bytes.extend(length.to_le_bytes());
             bytes.extend(place.iter().flatten());
         }
-        if self.prefix > 0 {
+        if self.prefix > 0 || self.group.is_some() {
             bytes.extend(self.prefix.to_le_bytes());
+        }
+        if let Some(group) = &self.group {
+            bytes.extend((group.len() as u32).to_le_bytes());
+            bytes.extend(group.as_bytes());
         }
         bytes
     }
@@ -97,12 +113,26 @@ impl Part {
         };
         let (after, until) = (place()?, place()?);
         let prefix = if bytes.is_empty() { 0 } else { number(&mut bytes)? };
-        bytes.is_empty().then_some(Part { prefix, after, until, rows })
+        let group = match bytes.is_empty() {
+            true => None,
+            false => {
+                let length = number(&mut bytes)?;
+                let (group, rest) = bytes.split_at_checked(length as usize)?;
+                bytes = rest;
+                Some(String::from_utf8(group.to_vec()).ok()?)
+            }
+        };
+        bytes.is_empty().then_some(Part { prefix, after, until, rows, group })
     }
 }
 
 fn is_long(place: &[u8]) -> bool {
     place.len() > PLACE_BYTES_MAX
+}
+
+/// Whether a place does not fit into an item or a cursor that also has the value of a group.
+pub(crate) fn is_long_of_group(place: &[u8]) -> bool {
+    place.len() > GROUP_PLACE_BYTES_MAX
 }
 
 /// The key of an item, by `by` and the key of its last row. That key may hold NULL, a value of another kind than its
@@ -122,7 +152,7 @@ fn name_of(last: &[Value]) -> Result<String> {
     }
 }
 
-fn number(bytes: &mut &[u8]) -> Option<u32> {
+pub(crate) fn number(bytes: &mut &[u8]) -> Option<u32> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(u32::from_le_bytes(*number))
@@ -144,6 +174,10 @@ impl Call {
             return None;
         }
         let lists = self.plan.condition.exact(now, LISTS_MAX)?;
+        if self.plan.way.keep.is_some() {
+            let leaves = newest::leaves(&self.plan.condition, &self.plan.action);
+            return (lists.len() == 1 && leaves).then_some(lists);
+        }
         match &self.plan.action {
             Action::Delete | Action::Archive => Some(lists),
             Action::Set(_) => self.excludes(now).then_some(lists),
@@ -288,21 +322,40 @@ impl Call {
     }
 
     /// Proposes the change of all rows of a set.
-    pub(crate) fn act_on_set(&self, ctx: &Context, item: &Item) -> Verdict {
+    ///
+    /// # Errors
+    /// The newest rows of its group cannot be read.
+    pub(crate) fn act_on_set(&self, ctx: &Context, item: &Item) -> Result<Verdict> {
         let Some(lists) = self.sets(ctx.now) else {
-            return Verdict::skip("planned by other settings");
+            return Ok(Verdict::skip(OTHERS));
         };
-        let Some(Part { prefix, after, until, rows }) = Part::unpack(&item.payload) else {
-            return Verdict::dead("its payload is malformed");
-        };
-        let Some(prefix) = self.prefix(prefix) else {
-            return Verdict::skip("planned by other settings");
+        let Some(part) = Part::unpack(&item.payload) else {
+            return Ok(Verdict::dead("its payload is malformed"));
         };
         // If not one row is changed, others may hold them all.
-        let mut proposal = Proposal::new().or_retry(HELD_MS).note(PLANNED_ROWS, i64::from(rows));
-        for conditions in lists {
-            let range: RowRange =
-                self.range_of(conditions, prefix).part(after.clone(), until.clone(), rows);
+        let mut proposal =
+            Proposal::new().or_retry(HELD_MS).note(PLANNED_ROWS, i64::from(part.rows));
+        let ranges: Vec<RowRange> = match (&self.plan.way.keep, &part.group) {
+            (Some(keep), Some(_)) => match self.beyond_newest(ctx, keep, (item, &part))? {
+                Ok((range, newer)) => {
+                    proposal = proposal.guard(newer);
+                    vec![range]
+                }
+                Err(why) => return Ok(Verdict::skip(why)),
+            },
+            (None, None) => {
+                let Some(prefix) = self.prefix(part.prefix) else {
+                    return Ok(Verdict::skip(OTHERS));
+                };
+                let of = |conditions| {
+                    let Part { after, until, rows, .. } = part.clone();
+                    self.range_of(conditions, prefix).part(after, until, rows)
+                };
+                lists.into_iter().map(of).collect()
+            }
+            _ => return Ok(Verdict::skip(OTHERS)),
+        };
+        for range in ranges {
             proposal = match &self.plan.action {
                 Action::Delete => proposal.delete_range(range),
                 Action::Archive => proposal.move_range(range, INTO),
@@ -311,7 +364,7 @@ impl Call {
                 }
             };
         }
-        proposal.into()
+        Ok(proposal.into())
     }
 }
 
@@ -324,10 +377,15 @@ mod tests {
         let places = [None, Some(vec![]), Some(vec![1, 2, 255])];
         for after in &places {
             for until in &places {
-                let part = Part { prefix: 0, after: after.clone(), until: until.clone(), rows: 7 };
+                let (after, until) = (after.clone(), until.clone());
+                let part = Part { prefix: 0, after, until, rows: 7, group: None };
                 let mut bytes = part.pack();
                 let later = Part { prefix: 3, ..part.clone() };
                 assert_eq!(Part::unpack(&later.pack()), Some(later));
+                for group in ["", "#7"] {
+                    let of_group = Part { group: Some(group.into()), ..part.clone() };
+                    assert_eq!(Part::unpack(&of_group.pack()), Some(of_group));
+                }
                 assert_eq!(Part::unpack(&bytes), Some(part));
                 bytes.push(0);
                 assert_eq!(Part::unpack(&bytes), None);

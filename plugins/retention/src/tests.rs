@@ -502,3 +502,171 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
     let wrong = plan(&priced, None, &rounded).expect_err("refused");
     assert!(wrong.message.contains("match again"), "{wrong:?}");
 }
+
+/// Versions of documents: number, document, and the days since they were made.
+fn versions(rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
+    let columns = [("no", "integer"), ("document", "text"), ("made_at", "timestamp")];
+    let indexes: [(&str, &[&str]); 2] =
+        [("by_document", &["document", "made_at"]), ("by_time", &["made_at"])];
+    let fixture = Fixture::new(NOW)
+        .table(ROWS, &["no"], &indexes)
+        .described(ROWS, &columns)
+        .setting("by", "made_at");
+    rows.iter().fold(fixture, |fixture, (no, document, days)| {
+        let made = days.map(|days| Time(NOW.0 - days * DAY));
+        let row =
+            [("no", (*no).into()), ("document", (*document).into()), ("made_at", made.into())];
+        fixture.row(ROWS, "", row)
+    })
+}
+
+/// The groups of the items with their number of rows, and the last instants that stay, in days before now.
+fn beyond(fixture: &mut Fixture) -> Vec<(String, u32, i64)> {
+    let parts = fixture.scan::<Retention>("").expect("a scan");
+    let items: Vec<_> = parts.iter().map(|part| ("", part.clone())).collect();
+    let verdicts = fixture.act::<Retention>(&items).expect("verdicts");
+    let group = |(part, verdict): (Candidate, Verdict)| {
+        let part = sets::Part::unpack(&part.payload).expect("a part");
+        let Verdict::Propose(proposal) = verdict else { panic!("{verdict:?}") };
+        let [Guard::AtLeast(newer)] = &proposal.guards[..] else { panic!("{proposal:?}") };
+        let [Change::DeleteRange(range)] = &proposal.changes[..] else { panic!("{proposal:?}") };
+        let bound = |conditions: &[Tested], wanted: Comparison| {
+            let mut of_time = conditions.iter().filter(|one| one.column == "made_at");
+            let of = of_time.find_map(|one| match &one.test {
+                Test::Value(test) if test.comparison == wanted => Some(test.value.clone()),
+                _ => None,
+            });
+            let Some(Value::Timestamp(at)) = of else { panic!("{conditions:?}") };
+            (NOW.0 - at) / DAY
+        };
+        let kept = bound(&newer.filter.conditions, Comparison::AtLeast);
+        assert_eq!(kept, bound(&range.conditions, Comparison::Below), "the same instant");
+        (part.group.expect("a group"), part.rows, kept)
+    };
+    parts.into_iter().zip(verdicts).map(group).collect()
+}
+
+#[test]
+fn the_newest_rows_of_each_group_stay_with_those_of_the_same_instant() {
+    let rows = [
+        (1, Some("a"), Some(1)),
+        (2, Some("a"), Some(2)),
+        (3, Some("a"), Some(2)),
+        (4, Some("a"), Some(3)),
+        (5, Some("a"), Some(4)),
+        (6, Some("b"), Some(1)),
+        (7, Some("b"), Some(9)),
+        (8, None, Some(9)),
+        (9, None, Some(8)),
+        (10, None, Some(7)),
+        (11, Some("c"), Some(1)),
+        (12, Some("c"), None),
+        (13, Some("c"), None),
+    ];
+    let keeping = |keep: i64| versions(&rows).setting("keep", keep).setting("per", "document");
+    let one = [("=a".into(), 4, 1), ("=b".into(), 1, 1)];
+    assert_eq!(beyond(&mut keeping(1)), one);
+    assert_eq!(beyond(&mut keeping(2)), [("=a".into(), 2, 2)]);
+    assert_eq!(beyond(&mut keeping(4)), [("=a".into(), 1, 3)]);
+    assert_eq!(beyond(&mut keeping(5)), []);
+    let mut old = keeping(1).setting("older_than", 3 * 86_400_000_i64);
+    assert_eq!(beyond(&mut old), [("=a".into(), 2, 1), ("=b".into(), 1, 1)], "also old enough");
+    let mut chunks = keeping(1).setting("chunk", 3_i64);
+    let parts = [("=a".into(), 3, 1), ("=a".into(), 1, 1), ("=b".into(), 1, 1)];
+    assert_eq!(beyond(&mut chunks), parts);
+    let mut all = versions(&rows).setting("keep", 3_i64);
+    assert_eq!(beyond(&mut all), [(String::new(), 8, 1)], "three have the newest instant");
+    let mut some = keeping(1).setting("where", "no >= 3");
+    assert_eq!(
+        beyond(&mut some),
+        [("=a".into(), 2, 2), ("=b".into(), 1, 1)],
+        "others do not count"
+    );
+}
+
+#[test]
+fn an_item_of_other_settings_changes_nothing() {
+    let rows: Vec<_> = (0..4).map(|no| (no, Some("a"), Some(no))).collect();
+    let (mut by_age, mut by_number) =
+        (versions(&rows), versions(&rows).setting("keep", 1_i64).setting("per", "document"));
+    let items = |fixture: &mut Fixture| -> Vec<(&'static str, Candidate)> {
+        let parts = fixture.scan::<Retention>("").expect("a scan");
+        parts.into_iter().map(|part| ("", part)).collect()
+    };
+    let (aged, numbered) = (items(&mut by_age), items(&mut by_number));
+    let mut alone = versions(&rows).setting("keep", 1_i64);
+    let mut fewer = versions(&rows).setting("keep", 4_i64).setting("per", "document");
+    let skip = |verdicts: Result<Vec<Verdict>>, why: &str| {
+        assert_eq!(verdicts.expect("verdicts"), [Verdict::skip(why)]);
+    };
+    skip(by_age.act::<Retention>(&numbered), sets::OTHERS);
+    skip(by_number.act::<Retention>(&aged), sets::OTHERS);
+    skip(alone.act::<Retention>(&numbered), sets::OTHERS);
+    skip(fewer.act::<Retention>(&numbered), "its group has no more rows than stay");
+    skip(by_number.act::<Retention>(&[("", Candidate::new("#0"))]), sets::OTHERS);
+}
+
+#[test]
+fn settings_that_do_not_go_with_the_newest_rows_are_told() {
+    let rows = Described {
+        collection: ROWS.into(),
+        key: vec!["no".into()],
+        columns: [
+            ("no", "integer"),
+            ("document", "text"),
+            ("made_at", "timestamp"),
+            ("size", "float"),
+        ]
+        .map(|(name, ty)| (name.to_owned(), ty.to_owned()))
+        .to_vec(),
+        indexes: vec![
+            ("by_document".into(), vec!["document".into(), "made_at".into()]),
+            ("by_no".into(), vec!["no".into(), "document".into(), "made_at".into()]),
+        ],
+        partial: Vec::new(),
+    };
+    let good = Rules {
+        by: "made_at".into(),
+        action: "delete".into(),
+        keep: 2,
+        per: "document".into(),
+        chunk: 500,
+        ..Rules::default()
+    };
+    assert_eq!(plan(&rows, None, &good).expect("a plan").index(), Some("by_document"));
+    let one = Rules { condition: "no = 7".into(), ..good.clone() };
+    assert_eq!(plan(&rows, None, &one).expect("a plan").index(), Some("by_no"));
+    for (rules, setting, words) in [
+        (Rules { keep: 0, ..good.clone() }, "per", "no effect without `keep`"),
+        (Rules { per: "documents".into(), ..good.clone() }, "per", "did you mean `document`?"),
+        (Rules { per: "size".into(), ..good.clone() }, "per", "do not name groups"),
+        (
+            Rules { per: "no".into(), ..good.clone() },
+            "by",
+            "no mapped index begins with `no` and `made_at`",
+        ),
+        (Rules { per: String::new(), ..good.clone() }, "by", "fixes to one value before it"),
+        (
+            Rules { index: "by_no".into(), ..good.clone() },
+            "index",
+            "does not begin with `document` and `made_at`",
+        ),
+        (Rules { chunk: 0, ..good.clone() }, "chunk", "at least 1"),
+        (
+            Rules { condition: "no = 1 or size > 1".into(), ..good.clone() },
+            "where",
+            "joined by `and`",
+        ),
+        (
+            Rules { action: "set".into(), set: "made_at = now".into(), ..good.clone() },
+            "set",
+            "make `where` false",
+        ),
+    ] {
+        let all = faults(&rows, None, &rules);
+        assert!(
+            matches!(&all[..], [one] if one.setting == setting && one.message.contains(words)),
+            "{rules:?}: {all:?}"
+        );
+    }
+}
