@@ -100,6 +100,24 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
     text
 }
 
+/// Which rows a task of `retention` deletes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// How old they are at least.
+    pub older_than: Option<Duration>,
+    /// How many of the newest rows stay.
+    pub keep: Option<u32>,
+    /// The column of which each value has its own newest rows.
+    pub per: Option<String>,
+}
+
+impl Rule {
+    /// Whether it says which rows go.
+    pub fn is_given(&self) -> bool {
+        self.older_than.is_some() || self.keep.is_some()
+    }
+}
+
 /// A task of `retention` for a collection. Without a mode, it only shows what it would delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retaining {
@@ -107,25 +125,34 @@ pub struct Retaining {
     pub task: String,
     /// The column that tells the age of a row.
     pub by: String,
-    /// How old rows are at least.
-    pub older_than: Duration,
+    /// Which rows it deletes.
+    pub rule: Rule,
 }
 
 impl Retaining {
     /// The task, named by the collection.
-    pub fn of(collection: &str, by: String, older_than: Duration) -> Retaining {
+    pub fn of(collection: &str, by: String, rule: Rule) -> Retaining {
         let named = collection.chars().map(|c| if is_of_a_name(c) { c } else { '-' });
-        Retaining { task: format!("old-{}", named.collect::<String>()), by, older_than }
+        Retaining { task: format!("old-{}", named.collect::<String>()), by, rule }
     }
 
     /// The section of the task.
     pub fn section(&self, collection: &str) -> String {
-        let Retaining { task, by, older_than } = self;
-        let (task, rows, by) = (written(task), quoted(collection), quoted(by));
-        let older_than = show_duration(*older_than);
+        let Retaining { task, by, rule } = self;
+        let (task, rows) = (written(task), quoted(collection));
+        let mut settings = format!("by = {}", quoted(by));
+        if let Some(span) = rule.older_than {
+            settings.push_str(&format!(", older_than = \"{}\"", show_duration(span)));
+        }
+        if let Some(keep) = rule.keep {
+            settings.push_str(&format!(", keep = {keep}"));
+        }
+        if let Some(per) = &rule.per {
+            settings.push_str(&format!(", per = {}", quoted(per)));
+        }
         format!(
             "[tasks.{task}]  # without a mode, it only shows what it would delete\nplugin = \"retention\"\nschedule = \
-             \"@hourly\"\ncollections.rows = {rows}\nsettings = {{ by = {by}, older_than = \"{older_than}\" }}\n"
+             \"@hourly\"\ncollections.rows = {rows}\nsettings = {{ {settings} }}\n"
         )
     }
 }

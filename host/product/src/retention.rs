@@ -132,18 +132,20 @@ pub fn columns_set(task: &TaskDefinition) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// A comment for the mapping of a table of which no index begins with a timestamp or a date; none: one does, or the
-/// table has no such column.
-pub fn remark(rows: &Collection, on: Dialect) -> Option<String> {
+/// A comment for the mapping of a table of which no index begins with a timestamp or a date, after the column of the
+/// groups if there is one; none: one does, or the table has no such column.
+pub fn remark(rows: &Collection, per: Option<&str>, on: Dialect) -> Option<String> {
     let by = ages(rows).next()?;
-    let none = !ages(rows).any(|name| begins_an_index(rows, name));
-    none.then(|| {
-        format!(
-            "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
-             before it: {}",
-            index_for(rows, None, by, on)
-        )
-    })
+    if ages(rows).any(|name| begins_an_index(rows, per, name)) {
+        return None;
+    }
+    let begins = match per {
+        None => "a timestamp or a date, as `retention` needs it unless its `where` or `per` names the columns".to_owned(),
+        Some(per) => {
+            format!("{per} and a timestamp or a date, as `retention` needs it unless its `where` names the columns")
+        }
+    };
+    Some(format!("# no index begins with {begins} before it: {}", index_for(rows, per, by, on)))
 }
 
 /// The columns that can tell the age of a row.
@@ -152,19 +154,23 @@ fn ages(rows: &Collection) -> impl Iterator<Item = &str> {
     rows.columns.iter().filter(move |(_, column)| tells(column)).map(|(name, _)| name.as_str())
 }
 
-/// Whether an index begins with this column, after the tenant.
-fn begins_an_index(rows: &Collection, column: &str) -> bool {
-    let mut firsts = std::iter::once(&rows.key).chain(rows.indexes.values());
-    firsts.any(|columns| columns.first().is_some_and(|first| first == column))
+/// Whether an index begins with this column, after the tenant and the column of the groups.
+fn begins_an_index(rows: &Collection, per: Option<&str>, column: &str) -> bool {
+    let wanted: Vec<&str> = per.into_iter().chain([column]).collect();
+    let mut all = std::iter::once(&rows.key).chain(rows.indexes.values());
+    all.any(|columns| {
+        columns.iter().map(String::as_str).take(wanted.len()).eq(wanted.iter().copied())
+    })
 }
 
-/// The column that tells the age of the rows: the only timestamp or date, or else the only one with which an index begins.
+/// The column that tells the age of the rows: the only timestamp or date, or else the only one with which an index
+/// begins, after the column of the groups.
 ///
 /// # Errors
 /// The columns to choose from, as a sentence.
-pub fn age_of(rows: &Collection) -> Result<&str, String> {
+pub fn age_of<'a>(rows: &'a Collection, per: Option<&str>) -> Result<&'a str, String> {
     let all: Vec<&str> = ages(rows).collect();
-    let read: Vec<&str> = ages(rows).filter(|name| begins_an_index(rows, name)).collect();
+    let read: Vec<&str> = ages(rows).filter(|name| begins_an_index(rows, per, name)).collect();
     let (among, note) = match (&all[..], &read[..]) {
         ([], _) => {
             return Err(

@@ -12,7 +12,7 @@ use clap::Subcommand;
 
 use super::{Exit, Failure, Global, open, output};
 use besom_config::keys::suggestion;
-use besom_config::map::Retaining;
+use besom_config::map::{Retaining, Rule};
 use besom_config::quantity::duration_argument;
 use besom_config::template::Template;
 use besom_config::{Overrides, file, map, printable, read, schema, template};
@@ -37,6 +37,7 @@ pub enum Verb {
 
 /// What `besom config map` is given.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("rule").args(["older_than", "keep"]).multiple(true))]
 pub struct Mapping {
     /// Name of the table or view (on PostgreSQL, SCHEMA.TABLE if it is not on the search path).
     table: String,
@@ -52,8 +53,14 @@ pub struct Mapping {
     /// Also a task that deletes rows of this age; without a mode, it only shows them.
     #[arg(long, value_name = "SPAN", value_parser = duration_argument)]
     older_than: Option<Duration>,
+    /// Also a task that deletes rows beyond this number of newest ones.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    keep: Option<u32>,
+    /// Column of which each value has its own newest rows, for the task.
+    #[arg(long, value_name = "COLUMN", requires = "keep")]
+    per: Option<String>,
     /// Column that tells the age of a row, for the task (default: the only one of this kind).
-    #[arg(long, value_name = "COLUMN", requires = "older_than")]
+    #[arg(long, value_name = "COLUMN", requires = "rule")]
     by: Option<String>,
     /// Add the sections at the end of the configuration file.
     #[arg(long)]
@@ -100,7 +107,7 @@ impl Verb {
 
 /// Prints the sections of a table, or adds them to the file.
 async fn mapped(global: &Global, mapping: Mapping) -> Result<(), Failure> {
-    let Mapping { table, name, tenant, key, older_than, by, write } = mapping;
+    let Mapping { table, name, tenant, key, older_than, keep, per, by, write } = mapping;
     let table = &*table;
     let overrides = Overrides::from_env(global.set.clone());
     let parsed = read(&global.config, &overrides)?;
@@ -137,12 +144,13 @@ async fn mapped(global: &Global, mapping: Mapping) -> Result<(), Failure> {
     let on = open::dialect(resolved.partial());
     let remark = match shape.is_view {
         true => Some(of_view(&collection.name, on)),
-        false => remark(&collection, on),
+        false => remark(&collection, per.as_deref(), on),
     };
     if let Some(remark) = remark {
         section.push_str(&format!("\n{}\n", printable(&remark)));
     }
-    let task = older_than.map(|age| retaining(&collection, by, age)).transpose()?;
+    let rule = Rule { older_than, keep, per };
+    let task = rule.is_given().then(|| retaining(&collection, by, rule)).transpose()?;
     if let Some(task) = &task {
         section.push_str(&format!("\n{}", task.section(&name)));
     }
@@ -184,25 +192,28 @@ async fn mapped(global: &Global, mapping: Mapping) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The task that deletes rows of a collection of this age.
+/// The task that deletes rows of a collection by this rule.
 fn retaining(
     collection: &Collection,
     by: Option<String>,
-    older_than: Duration,
+    rule: Rule,
 ) -> Result<Retaining, Failure> {
-    let by = match by {
-        Some(by) if collection.columns.contains_key(&by) => by,
-        Some(by) => {
-            let columns = collection.columns.keys().map(String::as_str);
-            return Err(Failure::Failed(format!(
-                "--by: the table has no column `{}`; {}",
-                printable(&by),
-                suggestion(&by, columns)
-            )));
-        }
-        None => age_of(collection).map_err(Failure::Failed)?.to_owned(),
+    let known = |flag: &str, column: &str| match collection.columns.contains_key(column) {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "{flag}: the table has no column `{}`; {}",
+            printable(column),
+            suggestion(column, collection.columns.keys().map(String::as_str))
+        ))),
     };
-    Ok(Retaining::of(&collection.name, by, older_than))
+    if let Some(per) = &rule.per {
+        known("--per", per)?;
+    }
+    let by = match by {
+        Some(by) => known("--by", &by).map(|()| by)?,
+        None => age_of(collection, rule.per.as_deref()).map_err(Failure::Failed)?.to_owned(),
+    };
+    Ok(Retaining::of(&collection.name, by, rule))
 }
 
 /// A comment for the mapping of a view.

@@ -182,6 +182,30 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     let (_, said) =
         site.fails(&[&mapped[..], &["--older-than", "36h", "--by", "last_actvity"]].concat());
     assert!(said.contains("did you mean `last_activity`?"), "{said}");
+    let newest = ["--keep", "20", "--per", "user_id"];
+    let printed = site.besom(&[&mapped[..], &newest].concat());
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let settings = "settings = { by = \"last_activity\", keep = 20, per = \"user_id\" }\n";
+    let create = "# no index begins with user_id and a timestamp or a date, as `retention` needs it unless its `where` \
+                  names the columns before it: CREATE INDEX \"laravel_sessions_by_user_id_last_activity\" ON \
+                  \"laravel_sessions\" (\"user_id\", \"last_activity\", \"id\")";
+    assert!(printed.ends_with(settings) && printed.contains(create), "{printed}");
+    let both = site.besom(&[&mapped[..], &newest, &["--older-than", "36h"]].concat());
+    let both = String::from_utf8_lossy(&both.stdout).into_owned();
+    let settings = "older_than = \"36h\", keep = 20, per = \"user_id\" }\n";
+    assert!(both.ends_with(settings), "{both}");
+    for (flags, words) in [
+        (&["--per", "user_id"][..], "--keep <ROWS>"),
+        (&["--by", "last_activity"], "<--older-than <SPAN>|--keep <ROWS>>"),
+        (&["--keep", "0"], "0 is not in 1..=1000"),
+        (
+            &["--keep", "1", "--per", "user_d"],
+            "--per: the table has no column `user_d`; did you mean `user_id`?",
+        ),
+    ] {
+        let (_, said) = site.fails(&[&mapped[..], flags].concat());
+        assert!(said.contains(words), "{said}");
+    }
     let map = ["config", "map", "orders", "--older-than", "1d", "--write"];
     product
         .execute_batch(
@@ -346,8 +370,8 @@ fn rows_are_found_by_the_indexes_that_a_product_has() {
     let mapped = std::fs::read_to_string(&file).expect("read");
     let partial = "{ columns = [\"deleted_at\"], not_null = [\"deleted_at\"] }";
     for line in [
-        "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
-         before it: CREATE INDEX \"jobs_by_finished_at\" ON \"jobs\" (\"finished_at\", \"id\")",
+        "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` or `per` names \
+         the columns before it: CREATE INDEX \"jobs_by_finished_at\" ON \"jobs\" (\"finished_at\", \"id\")",
         "state_finished_at = [\"state\", \"finished_at\"]",
         "# the index posts_by_title covers only some of the rows, and is not used",
         &format!("deleted_at = {partial}"),

@@ -100,8 +100,8 @@ fn rows_are_swept_by_the_indexes_that_products_have() {
     let mapped = std::fs::read_to_string(&file).expect("read");
     for line in [
         "state_queue_priority_scheduled_at = [\"state\", \"queue\", \"priority\", \"scheduled_at\"]",
-        "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` fixes the columns \
-         before it: CREATE INDEX CONCURRENTLY \"oban_jobs_by_attempted_at\" ON \"oban_jobs\" (\"attempted_at\", \"id\")",
+        "# no index begins with a timestamp or a date, as `retention` needs it unless its `where` or `per` names \
+         the columns before it: CREATE INDEX CONCURRENTLY \"oban_jobs_by_attempted_at\" ON \"oban_jobs\" (\"attempted_at\", \"id\")",
         "# the index index_good_jobs_jobs_on_finished_at covers only some of the rows, and is not used",
         "finished_at = { columns = [\"finished_at\"], not_null = [\"finished_at\", \"error\"] }",
         "deleted_at = { columns = [\"deleted_at\"], not_null = [\"deleted_at\"] }",
