@@ -90,3 +90,28 @@ fn the_newest_rows_of_each_group_stay() {
         }
     }
 }
+
+/// More groups than a page has candidates have a value that is too long for a cursor. They stay and are counted, and the
+/// others are swept.
+#[test]
+fn groups_with_long_values_do_not_hold_up_the_others() {
+    let site = Site::new(&CONFIG.replace("SETTINGS", "keep = 1, per = \"document\""));
+    let db = site.database();
+    db.execute_batch(VERSIONS).expect("versions");
+    db.execute_batch(
+        "DELETE FROM versions;
+         INSERT INTO versions SELECT 'acme', n, 'a' || (n / 2) || hex(zeroblob(600)), 'done', n, '' FROM numbers
+           UNION ALL SELECT 'acme', 4000 + n, 'z' || (n % 20), 'done', n, '' FROM numbers WHERE n <= 60;
+         INSERT INTO versions SELECT 'acme', 6000 + n, 'b' || n || hex(zeroblob(600)), 'done', n, '' FROM numbers
+           WHERE n <= 500",
+    )
+    .expect("long values");
+    let (code, ran) = site.json(&["run"]);
+    assert_eq!((code, ran[0]["rows"].as_i64()), (0, Some(40)), "{ran:#}");
+    let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("counted");
+    assert_eq!(count("SELECT count(*) FROM versions WHERE length(document) > 1000"), 2_500);
+    assert_eq!(count("SELECT count(*) FROM versions WHERE document LIKE 'z%'"), 20);
+    assert_eq!(count("SELECT min(at) FROM versions WHERE document LIKE 'z%'"), 41);
+    let (_, said) = site.said(&["run"]);
+    assert!(said.contains("a value of `document` is too long or of another kind"), "{said}");
+}

@@ -346,12 +346,7 @@ impl Walk<'_> {
         for value in values {
             match Group::of(value) {
                 Some(group) => groups.push(group),
-                // As for a row with such a key: the host counts it and tells of it.
-                None => {
-                    let per = self.keep.per.as_deref().unwrap_or_default();
-                    let message = format!("a value of `{per}` is too long or of another kind");
-                    self.page.candidates.push(Candidate::new("").version(message));
-                }
+                None => self.left_out += 1,
             }
         }
         let filter = |group: &Group| self.call.filter(self.keep, group, self.conditions.clone());
